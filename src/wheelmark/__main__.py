@@ -1,0 +1,7 @@
+"""``python -m wheelmark``."""
+
+import sys
+
+from wheelmark.cli import main
+
+sys.exit(main())

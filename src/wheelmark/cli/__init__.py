@@ -1,0 +1,50 @@
+"""The ``wheelmark`` command: one module a command, the handler bound to its parser.
+
+Logs and progress go to stderr, data to stdout; ``--json`` gives machines one JSON document. A command module
+has ``NAME``, ``HELP``, ``add_arguments(parser)`` and ``run(args) -> int``; it imports the rooms it needs
+inside ``run``, so that ``wheelmark --help`` stays instant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+
+import wheelmark
+from wheelmark.errors import Exit, WheelmarkError
+
+COMMANDS = ("verify",)
+
+__all__ = ["COMMANDS", "build_parser", "main"]
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line; ``--help`` in the docs is generated from it."""
+    parser = argparse.ArgumentParser(prog="wheelmark", description=wheelmark.__doc__)
+    parser.add_argument("--version", action="version", version=f"wheelmark {wheelmark.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name in COMMANDS:
+        module = importlib.import_module(f"wheelmark.cli.{name.replace('-', '_')}")
+        command = commands.add_parser(module.NAME, help=module.HELP, description=module.HELP)
+        command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; no traceback for an error raised on purpose."""
+    args = build_parser().parse_args(argv)
+    try:
+        return int(args.run(args))
+    except WheelmarkError as error:
+        if args.json:
+            print(json.dumps(error.as_json(), indent=2))
+        print(f"wheelmark {args.command}: {error}", file=sys.stderr)
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        print(f"wheelmark {args.command}: interrupted; nothing half-written was left", file=sys.stderr)
+        return int(Exit.INTERRUPTED)

@@ -1,0 +1,139 @@
+"""JSON from outside, read within bounds.
+
+Size, nesting depth, container length and string length are checked, and duplicate keys, NaN and infinities
+refused, **before** any parser of another library sees the bytes. Every refusal is an ``InputError`` with
+a reason code: ``json-too-large``, ``json-too-deep``, ``json-too-long``, ``json-duplicate-key``,
+``json-number``, ``json-syntax``, ``json-type``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import Any, NoReturn
+
+from wheelmark.errors import InputError
+
+# The second alternative is a string that never ends: refused at once, or scanning would be quadratic.
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|"|[\[\]{}]', re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds on one JSON document."""
+
+    size: int = 16 << 20
+    """Bytes of the whole document."""
+    depth: int = 32
+    """Nested arrays and objects."""
+    items: int = 100_000
+    """Members of one array or object."""
+    string: int = 8 << 20
+    """Characters of one string."""
+
+
+DEFAULT = Limits()
+
+
+def loads(data: bytes, *, what: str = "JSON document", limits: Limits = DEFAULT) -> Any:
+    """Parse ``data`` as strict UTF-8 JSON within ``limits``.
+
+    Args:
+        data: The document's bytes.
+        what: How error messages name it.
+        limits: The bounds to hold.
+
+    Raises:
+        InputError: A bound is passed, a key stands twice, or this is not JSON.
+    """
+    if len(data) > limits.size:
+        raise InputError(
+            f"{what} holds {len(data):,} bytes; the limit is {limits.size:,}", reason="json-too-large"
+        )
+    _check_depth(data, what, limits)
+    try:
+        text = data.decode("utf-8")
+        value = json.loads(
+            text,
+            object_pairs_hook=lambda pairs: _object(pairs, what, limits),
+            parse_constant=lambda name: _constant(name, what),
+            parse_int=lambda digits: _integer(digits, what),
+        )
+    except UnicodeDecodeError as error:
+        raise InputError(f"{what} is not UTF-8: {error.reason}", reason="json-syntax") from error
+    except json.JSONDecodeError as error:
+        raise InputError(f"{what} is not JSON: {error}", reason="json-syntax") from error
+    _check_lengths(value, what, limits)
+    return value
+
+
+def load_object(data: bytes, *, what: str = "JSON document", limits: Limits = DEFAULT) -> dict[str, Any]:
+    """``loads`` for a document that has to be an object.
+
+    Raises:
+        InputError: As ``loads``; also when the document is not an object.
+    """
+    value = loads(data, what=what, limits=limits)
+    if not isinstance(value, dict):
+        raise InputError(f"{what} is not a JSON object", reason="json-type")
+    return value
+
+
+def _check_depth(data: bytes, what: str, limits: Limits) -> None:
+    depth = 0
+    for token in _TOKEN.finditer(data):
+        mark = data[token.start()]
+        if mark in b"[{":
+            depth += 1
+            if depth > limits.depth:
+                raise InputError(f"{what} is nested more than {limits.depth} deep", reason="json-too-deep")
+        elif mark in b"]}":
+            depth -= 1
+        elif token.end() - token.start() == 1:
+            raise InputError(f"{what} is not JSON: a string does not end", reason="json-syntax")
+
+
+def _object(pairs: list[tuple[str, Any]], what: str, limits: Limits) -> dict[str, Any]:
+    if len(pairs) > limits.items:
+        raise InputError(
+            f"{what}: an object has {len(pairs):,} members; the limit is {limits.items:,}",
+            reason="json-too-long",
+        )
+    value: dict[str, Any] = {}
+    for key, member in pairs:
+        if key in value:
+            raise InputError(f"{what}: key {key[:80]!r} stands twice", reason="json-duplicate-key")
+        value[key] = member
+    return value
+
+
+def _constant(name: str, what: str) -> NoReturn:
+    raise InputError(f"{what}: {name} is not JSON", reason="json-number")
+
+
+def _integer(digits: str, what: str) -> int:
+    if len(digits) > 40:  # noqa: PLR2004 - no field of any format read here is longer
+        raise InputError(f"{what}: a number has {len(digits)} digits", reason="json-number")
+    return int(digits)
+
+
+def _check_lengths(value: Any, what: str, limits: Limits) -> None:
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str) and len(item) > limits.string:
+            raise InputError(
+                f"{what}: a string has {len(item):,} characters; the limit is {limits.string:,}",
+                reason="json-too-long",
+            )
+        if isinstance(item, list):
+            if len(item) > limits.items:
+                raise InputError(
+                    f"{what}: an array has {len(item):,} items; the limit is {limits.items:,}",
+                    reason="json-too-long",
+                )
+            stack.extend(item)
+        elif isinstance(item, dict):
+            stack.extend(item.keys())
+            stack.extend(item.values())
