@@ -13,6 +13,7 @@ import dataclasses
 import enum
 from pathlib import Path
 
+from wheelmark.errors import ConfigError
 from wheelmark.targets import Target
 
 
@@ -181,8 +182,6 @@ class Declaration:
         for row in self.targets:
             if row.target == target:
                 return row
-        from wheelmark.errors import ConfigError
-
         raise ConfigError(
             f"wheelmark.toml has no target {target}",
             fix=f"name one of: {', '.join(str(row.target) for row in self.targets)}",
