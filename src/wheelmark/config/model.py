@@ -1,10 +1,6 @@
-"""``wheelmark.toml``: what a project releases, for which targets, through which gates.
+"""The model of ``wheelmark.toml``: frozen dataclasses, one a table.
 
-One model of frozen dataclasses; the JSON Schema and the reference page are generated from it
-(``wheelmark.configdoc``), unknown keys are refused with a suggestion. A declaration says what to build and
-which gates to run. It never says whom to trust: verification does not read it.
-
-Precedence is explicit: default < file < environment (``WHEELMARK_*``) < command line.
+Precedence of a setting is explicit: default < file < environment (``WHEELMARK_*``) < command line.
 """
 
 from __future__ import annotations
