@@ -1,0 +1,92 @@
+"""Pooled table-batched embedding forward: one kernel body for NVIDIA and AMD cards.
+
+One program reduces one block of ``BLOCK_D`` columns of one bag: it walks the bag in blocks of ``BLOCK_L``
+rows, sums them in fp32 in an order that depends on nothing but the bag, and stores once. No atomics, so two
+runs give the same bits.
+
+A row that is not in its table is never read. It is reported in ``status``, which every program that finds
+one sets to the same value: the order of the writes does not matter.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def tbe_forward(
+    out_ptr,
+    weights_ptr,
+    table_offsets_ptr,
+    indices_ptr,
+    offsets_ptr,
+    per_sample_weights_ptr,
+    status_ptr,
+    num_indices,
+    batch,
+    dim,
+    mean,
+    BLOCK_D: tl.constexpr,
+    BLOCK_L: tl.constexpr,
+):
+    """Reduce bag ``program_id(0)`` (table-major), columns ``program_id(1) * BLOCK_D`` onwards.
+
+    Args:
+        out_ptr: fp32 ``(batch, tables * dim)``, contiguous.
+        weights_ptr: fp32, fp16 or bf16 rows of all tables one after the other, ``(rows, dim)``, contiguous.
+        table_offsets_ptr: int64 ``(tables + 1,)``: table ``t`` owns rows ``table_offsets[t]`` up to, not
+            including, ``table_offsets[t + 1]``.
+        indices_ptr: int32 or int64 ``(num_indices,)``: rows within their table.
+        offsets_ptr: ``(tables * batch + 1,)``, of the indices' type: bag ``t * batch + b`` owns the indices
+            from ``offsets[t * batch + b]`` up to the next offset.
+        per_sample_weights_ptr: fp32 ``(num_indices,)``, or None: every row counts once.
+        status_ptr: int32 ``(2,)``, zero before the launch. ``status[0]`` becomes 1 where an index is outside
+            its table, ``status[1]`` where the offsets do not run from 0 to ``num_indices`` without a step back.
+        num_indices: Number of indices.
+        batch: Bags of one table.
+        dim: Columns of a row.
+        mean: 0: sum. 1: the (weighted) sum divided by the number of rows in the bag; an empty bag gives 0.
+        BLOCK_D: Columns of one program; a power of two.
+        BLOCK_L: Rows read at once; a power of two.
+    """
+    bag = tl.program_id(0).to(tl.int64)
+    table = bag // batch
+    row_begin = tl.load(table_offsets_ptr + table)
+    rows = tl.load(table_offsets_ptr + table + 1) - row_begin
+
+    begin = tl.load(offsets_ptr + bag).to(tl.int64)
+    end = tl.load(offsets_ptr + bag + 1).to(tl.int64)
+    last_bag = tl.num_programs(0) - 1
+    broken = (begin < 0) | (end < begin) | (end > num_indices)
+    broken = broken | ((bag == 0) & (begin != 0)) | ((bag == last_bag) & (end != num_indices))
+    tl.store(status_ptr + 1, 1, mask=broken)
+    # Offsets that cannot be trusted bound nothing: such a bag is taken as empty.
+    end = tl.where(broken, begin, end)
+
+    column = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
+    column_mask = column < dim
+    total = tl.zeros((BLOCK_D,), dtype=tl.float32)
+    for start in range(begin, end, BLOCK_L):
+        position = start + tl.arange(0, BLOCK_L)
+        in_bag = position < end
+        index = tl.load(indices_ptr + position, mask=in_bag, other=0).to(tl.int64)
+        in_table = (index >= 0) & (index < rows)
+        outside = in_bag & (in_table == 0)
+        tl.store(status_ptr + tl.zeros((BLOCK_L,), dtype=tl.int64), 1, mask=outside)
+        row_mask = in_bag & in_table
+        row = tl.load(
+            weights_ptr + (row_begin + index)[:, None] * dim + column[None, :],
+            mask=row_mask[:, None] & column_mask[None, :],
+            other=0.0,
+        ).to(tl.float32)
+        if per_sample_weights_ptr is not None:
+            factor = tl.load(per_sample_weights_ptr + position, mask=row_mask, other=0.0)
+            row = row * factor[:, None]
+        total += tl.sum(row, axis=0)
+    if mean != 0:
+        total = total / tl.maximum(end - begin, 1).to(tl.float32)
+    # batch-major: the tables of one sample lie side by side
+    sample = bag - table * batch
+    tables = tl.num_programs(0) // batch
+    tl.store(out_ptr + (sample * tables + table) * dim + column, total, mask=column_mask)
