@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from wheelmark.config import Declaration, TargetRow
-from wheelmark.evidence import Evidence
+from wheelmark.evidence import Evidence, Level, Verdict
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,30 @@ class Context:
     """Digest of the toolchain that built the wheel."""
     second: Callable[[], SecondWheel]
     """Builds the target again elsewhere (once for all targets) and gives its wheel."""
+
+    def evidence(
+        self,
+        gate: str,
+        verdict: Verdict,
+        level: Level,
+        summary: str,
+        *,
+        reason: str = "",
+        details: Mapping[str, Any] | None = None,
+        environment: Mapping[str, Any] | None = None,
+    ) -> Evidence:
+        """Evidence about this wheel, bound to its digest."""
+        return Evidence(
+            gate=gate,
+            target=str(self.row.target),
+            subject=self.sha256,
+            verdict=verdict,
+            level=level,
+            summary=summary,
+            reason=reason,
+            details=details or {},
+            environment=environment or {},
+        )
 
 
 class Gate(Protocol):

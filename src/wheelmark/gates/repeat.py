@@ -1,0 +1,176 @@
+"""Repeat: the same target built twice, in other surroundings, must give the same bytes.
+
+The second build runs in a copy of the sources at another path, with another umask, locale, time zone, hash
+seed, file times and target order, and with empty caches. A differing byte fails the gate and names the member
+and, inside an ELF file, the section. Wheels that two different toolchains made are not comparable: UNCHECKED.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from wheelmark import digests, strictjson
+from wheelmark.binaries.elf import read_elf
+from wheelmark.config import FILE_NAME, Declaration
+from wheelmark.errors import CommandError, InputError
+from wheelmark.evidence import Evidence, Level, Verdict
+from wheelmark.gates.context import Context, SecondWheel
+from wheelmark.gates.contract import machine
+
+NAME = "repeat"
+_SHOWN = 20
+_LATER = 86_400 * 400
+"""Seconds by which the copied sources' times differ."""
+
+
+def run(context: Context) -> Evidence:
+    """Build again and compare."""
+    second = context.second()
+    if second.toolchain != context.toolchain:
+        return context.evidence(
+            NAME,
+            Verdict.UNCHECKED,
+            Level.NONE,
+            "the second build used another toolchain; its bytes say nothing about these",
+            reason="other-toolchain",
+            details={"first": context.toolchain, "second": second.toolchain},
+        )
+    details = {"toolchain": context.toolchain, "second": digests.sha256_file(second.path)}
+    if details["second"] == context.sha256:
+        summary = "second build elsewhere is byte-identical"
+        return context.evidence(
+            NAME, Verdict.PASSED, Level.STATIC, summary, details=details, environment=machine()
+        )
+    found = differences(context.wheel.read_bytes(), second.path.read_bytes())
+    return context.evidence(
+        NAME,
+        Verdict.FAILED,
+        Level.STATIC,
+        f"a second build differs: {'; '.join(found[:3])}",
+        reason="not-reproducible",
+        details={**details, "differences": list(found[:_SHOWN])},
+        environment=machine(),
+    )
+
+
+def differences(first: bytes, second: bytes) -> tuple[str, ...]:
+    """Where two wheels differ: members, and sections of ELF members; never empty for unequal bytes."""
+    with zipfile.ZipFile(io.BytesIO(first)) as one, zipfile.ZipFile(io.BytesIO(second)) as two:
+        ours, theirs = set(one.namelist()), set(two.namelist())
+        found = [f"{name}: only in the first build" for name in sorted(ours - theirs)]
+        found += [f"{name}: only in the second build" for name in sorted(theirs - ours)]
+        for name in sorted(ours & theirs):
+            a, b = one.read(name), two.read(name)
+            if a != b:
+                found.append(f"{name}: {_inside(a, b)}")
+    if not found and first != second:
+        found.append("the zip container itself (order, times, modes or compression)")
+    return tuple(found)
+
+
+def _inside(a: bytes, b: bytes) -> str:
+    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    where = (
+        f"byte {at:,} of {len(a):,}"
+        if len(a) == len(b)
+        else f"{len(a):,} and {len(b):,} bytes, from byte {at:,}"
+    )
+    try:
+        elf = read_elf(a)
+    except InputError:
+        return where
+    inside = [
+        name for name, section in elf.sections.items() if section.offset <= at < section.offset + section.size
+    ]
+    return f"section {inside[0]}, {where}" if inside else f"ELF headers, {where}"
+
+
+@dataclasses.dataclass(kw_only=True)
+class SecondBuild:
+    """The second build of all targets, run at most once, on first demand.
+
+    It calls this package's own command line in a process with other surroundings.
+    """
+
+    declaration: Declaration
+    targets: Sequence[str]
+    work: Path
+    """Folder of its own; emptied first."""
+    environments: Path
+    """Cache with the locked environments: these are inputs, checked by hash, and not built again."""
+    _wheels: Mapping[str, SecondWheel] | None = None
+
+    def wheel(self, target: str) -> SecondWheel:
+        """The second wheel of one target.
+
+        Raises:
+            CommandError: The second build failed.
+        """
+        if self._wheels is None:
+            self._wheels = self._build()
+        return self._wheels[target]
+
+    def _build(self) -> dict[str, SecondWheel]:
+        shutil.rmtree(self.work, ignore_errors=True)
+        copy = self.work / "elsewhere" / "sources of a second build"
+        _copy_sources(self.declaration, copy)
+        dist = self.work / "dist"
+        command = [
+            *(sys.executable, "-m", "wheelmark", "build", "--json", "--project", str(copy)),
+            *("--dist", str(dist), "--cache", str(self.work / "cache")),
+            *("--environments", str(self.environments), "--snapshot"),
+            *("--targets", ",".join(reversed(self.targets))),
+        ]
+        surroundings = {
+            **os.environ,
+            "LC_ALL": "C",
+            "LANG": "tr_TR.UTF-8",
+            "TZ": "Pacific/Kiritimati",
+            "PYTHONHASHSEED": "4242",
+            "SOURCE_DATE_EPOCH": "1999999999",
+        }
+        done = subprocess.run(
+            command,
+            cwd=self.work,
+            env=surroundings,
+            capture_output=True,
+            text=True,
+            check=False,
+            umask=0o077,
+        )
+        if done.returncode:
+            raise CommandError(
+                command,
+                done.returncode,
+                done.stderr or done.stdout,
+                cause="the second build of the repeat gate failed where the first one did not",
+                fix="look for a path, locale or file mode that the build depends on",
+            )
+        built = strictjson.load_object(done.stdout.encode(), what="report of the second build")
+        return {
+            item["target"]: SecondWheel(path=dist / item["path"], toolchain=item["toolchain"])
+            for item in built["wheels"]
+        }
+
+
+def _copy_sources(declaration: Declaration, copy: Path) -> None:
+    """The declaration, the payload and the locks, with other times and modes."""
+    copy.mkdir(parents=True)
+    ignore = shutil.ignore_patterns("__pycache__", "*.so", ".*")
+    shutil.copyfile(declaration.root / FILE_NAME, copy / FILE_NAME)
+    for folder in (declaration.project.source.parts[0], "lockfiles", "sbom"):
+        if (declaration.root / folder).is_dir():
+            shutil.copytree(declaration.root / folder, copy / folder, ignore=ignore)
+    later = time.time() - _LATER
+    for name in digests.tree_files(copy):
+        (copy / name).chmod(0o600)
+        os.utime(copy / name, (later, later))
