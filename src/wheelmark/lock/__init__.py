@@ -1,1 +1,20 @@
-"""To be described by its room."""
+"""Hash-locked inputs: lock files are resolved, read and checked, and environments are made from nothing else."""
+
+from __future__ import annotations
+
+from wheelmark.lock.environment import Environment, locked_environment
+from wheelmark.lock.pins import Pin, parse_pins, read_pins
+from wheelmark.lock.plan import runtime_lock
+from wheelmark.lock.resolve import LockResult, LockState, lock_files
+
+__all__ = [
+    "Environment",
+    "LockResult",
+    "LockState",
+    "Pin",
+    "lock_files",
+    "locked_environment",
+    "parse_pins",
+    "read_pins",
+    "runtime_lock",
+]
