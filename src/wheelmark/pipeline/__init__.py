@@ -1,0 +1,34 @@
+"""The spine: what ``nox -s build test sign`` does, one stage a module, in the order in which they run.
+
+``build``  locked inputs -> kernels, native library, wheels, descriptions (``building``)
+``test``   the very bytes in the release directory -> evidence (``gating``)
+``sign``   evidence -> closed manifest, statements, bundles (``signing``)
+
+Each stage starts from what lies in the release directory, checks it by digest, and can be run again: finished
+work is skipped by rehashed inputs. One run holds the directory at a time.
+"""
+
+from wheelmark.pipeline.building import Built, BuiltWheel, build, read_built
+from wheelmark.pipeline.gating import Gated, read_evidence, test
+from wheelmark.pipeline.planning import Plan, PlannedTarget, make_plan
+from wheelmark.pipeline.progress import Progress
+from wheelmark.pipeline.signing import Signed, sign
+from wheelmark.pipeline.workspace import Workspace, open_workspace
+
+__all__ = [
+    "Built",
+    "BuiltWheel",
+    "Gated",
+    "Plan",
+    "PlannedTarget",
+    "Progress",
+    "Signed",
+    "Workspace",
+    "build",
+    "make_plan",
+    "open_workspace",
+    "read_built",
+    "read_evidence",
+    "sign",
+    "test",
+]

@@ -1,0 +1,250 @@
+"""The ``build`` stage: locked inputs in; kernels, wheels and their descriptions out.
+
+1. Plan: which targets this machine builds.  2. Environment: triton and torch's headers, by hash.
+3. Compile: kernels for every GPU target and the native library for every host, side by side.
+4. Assemble: one wheel a target, its SBOM embedded.  5. Describe: the detached SBOM of the finished bytes.
+6. Leave behind exactly this: files of an earlier build are removed, and what was built is written down.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import json
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from wheelmark import digests, strictjson
+from wheelmark.build.kernels import CompiledKernels, compile_kernels
+from wheelmark.build.native import NativeLibrary, build_native
+from wheelmark.build.wheel import assemble_wheel
+from wheelmark.config import HostArch, TargetRow
+from wheelmark.errors import StateError
+from wheelmark.lock.environment import Environment, locked_environment
+from wheelmark.lock.runtime import runtime_lock
+from wheelmark.manifest import NotBuilt
+from wheelmark.pipeline.planning import Plan, PlannedTarget, make_plan
+from wheelmark.pipeline.progress import Progress
+from wheelmark.pipeline.revision import check_revision, read_revision
+from wheelmark.pipeline.workspace import Workspace
+from wheelmark.sbom import describe_wheel, embedded_document, validate
+from wheelmark.targets import Target
+
+_RECORD = "build.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BuiltWheel:
+    """One wheel of the release directory."""
+
+    target: str
+    path: str
+    """Relative to the release directory."""
+    sha256: str
+    size: int
+    sbom: str
+    """Its detached SBOM, relative."""
+    lock: str
+    """Its runtime lock, relative."""
+    code_objects: tuple[str, ...]
+    """Kernel manifest and code objects, relative."""
+    toolchain: str
+    """Digest of what compiled it."""
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Built:
+    """What ``build`` left in the release directory; the later stages start from it."""
+
+    wheels: tuple[BuiltWheel, ...]
+    not_built: tuple[NotBuilt, ...]
+    snapshot: bool
+    commit: str
+    inputs: Mapping[str, str]
+    """Name -> sha256 of what went in: declaration, sources, locks."""
+
+    def as_json(self) -> dict[str, Any]:
+        """What is written down, and printed by ``--json``."""
+        return {
+            "wheels": [dataclasses.asdict(wheel) for wheel in self.wheels],
+            "not_built": [dataclasses.asdict(item) for item in self.not_built],
+            "snapshot": self.snapshot,
+            "commit": self.commit,
+            "inputs": dict(self.inputs),
+        }
+
+
+def build(workspace: Workspace, progress: Progress) -> Built:
+    """Build every planned target into the release directory."""
+    revision = read_revision(workspace.declaration.root)
+    check_revision(revision, snapshot=workspace.snapshot, release=workspace.release)
+    plan = make_plan(workspace)
+    for item in plan.not_built:
+        progress.note(f"not built: {item.target}: {item.reason}; {item.fix}")
+    with progress.stage("build environment"):
+        environment = locked_environment(
+            [workspace.build_lock], cache=workspace.environments, progress=progress.note
+        )
+    kernels, natives = _compile(workspace, plan, environment, progress)
+    with progress.stage("wheels and descriptions"):
+        wheels = tuple(
+            _wheel(
+                workspace, planned, kernels.get(planned.row.target), natives[planned.row.host], environment
+            )
+            for planned in plan.buildable
+        )
+    built = Built(
+        wheels=wheels,
+        not_built=plan.not_built,
+        snapshot=workspace.snapshot or revision.is_snapshot,
+        commit=revision.commit,
+        inputs=_inputs(workspace),
+    )
+    _tidy(workspace, built)
+    path = workspace.directory.state / _RECORD
+    path.write_text(json.dumps(built.as_json(), indent=2, sort_keys=True), encoding="utf-8")
+    return built
+
+
+def read_built(workspace: Workspace) -> Built:
+    """What ``build`` wrote down, with every wheel's bytes checked again.
+
+    Raises:
+        StateError: Nothing was built here, or a file changed since (reason ``changed-since-build``).
+    """
+    path = workspace.directory.state / _RECORD
+    if not path.is_file():
+        raise StateError(
+            f"nothing was built in {workspace.directory.root}",
+            fix="nox -s build",
+            reason="not-built",
+        )
+    value = strictjson.load_object(path.read_bytes(), what=_RECORD)
+    built = Built(
+        wheels=tuple(
+            BuiltWheel(**{**wheel, "code_objects": tuple(wheel["code_objects"])}) for wheel in value["wheels"]
+        ),
+        not_built=tuple(NotBuilt(**item) for item in value["not_built"]),
+        snapshot=value["snapshot"],
+        commit=value["commit"],
+        inputs=value["inputs"],
+    )
+    for wheel in built.wheels:
+        file = workspace.directory / wheel.path
+        if not file.is_file() or digests.sha256_file(file) != wheel.sha256:
+            raise StateError(
+                f"{file} is not the wheel that was built",
+                cause="it was changed or removed after the build",
+                fix="nox -s build test sign",
+                reason="changed-since-build",
+            )
+    return built
+
+
+def _compile(
+    workspace: Workspace, plan: Plan, environment: Environment, progress: Progress
+) -> tuple[Mapping[Target, CompiledKernels], Mapping[HostArch, NativeLibrary]]:
+    declaration = workspace.declaration
+    gpu = [planned.row.target for planned in plan.buildable if planned.row.target.is_gpu]
+    hosts = sorted({planned.row.host for planned in plan.buildable}, key=lambda host: host.value)
+    include = environment.site_packages / "torch" / "include"
+    with progress.stage("compile"), concurrent.futures.ThreadPoolExecutor(1) as pool:
+        natives = pool.submit(
+            lambda: {
+                host: build_native(declaration, host, torch_include=include, cache=workspace.cache)
+                for host in hosts
+            }
+        )
+        kernels: Mapping[Target, CompiledKernels] = (
+            compile_kernels(
+                [workspace.source / path for path in declaration.kernels.declarations],
+                workspace.source,
+                gpu,
+                python=environment.python,
+                cache=workspace.cache,
+                workers=declaration.kernels.workers,
+                progress=progress.note,
+            )
+            if gpu
+            else {}
+        )
+        return kernels, natives.result()
+
+
+def _wheel(
+    workspace: Workspace,
+    planned: PlannedTarget,
+    kernels: CompiledKernels | None,
+    native: NativeLibrary,
+    environment: Environment,
+) -> BuiltWheel:
+    begun = time.monotonic()
+    declaration, row, directory = workspace.declaration, planned.row, workspace.directory
+    lock = runtime_lock(declaration.root, row.torch_build)
+    with tempfile.TemporaryDirectory(prefix="wheelmark-wheel-") as folder:
+        made = assemble_wheel(
+            declaration,
+            row,
+            native=native,
+            kernels=kernels,
+            output=Path(folder),
+            sbom=lambda files: embedded_document(
+                files, declaration=declaration, row=row, lock=lock, native=native, kernels=kernels
+            ),
+        )
+        document = describe_wheel(
+            made, declaration=declaration, row=row, lock=lock, native=native, kernels=kernels
+        )
+        validate(document)
+        wheel = directory.take(made, f"wheels/{made.name}")
+    sbom = directory.write(f"sbom/{wheel.name}.cdx.json", document)
+    locked = directory.take(lock, f"locks/{lock.name}")
+    objects = [] if kernels is None else _code_objects(directory.write, row, kernels)
+    relative = [path.relative_to(directory.root).as_posix() for path in (wheel, sbom, locked, *objects)]
+    return BuiltWheel(
+        target=str(row.target),
+        path=relative[0],
+        sha256=digests.sha256_file(wheel),
+        size=wheel.stat().st_size,
+        sbom=relative[1],
+        lock=relative[2],
+        code_objects=tuple(relative[3:]),
+        toolchain=digests.sha256(
+            f"{native.toolchain}\n{kernels.manifest.toolchain.digest if kernels else ''}".encode()
+        ),
+        seconds=round(time.monotonic() - begun, 3),
+    )
+
+
+def _code_objects(write: Any, row: TargetRow, kernels: CompiledKernels) -> list[Path]:
+    folder = f"kernels/{row.target}"
+    files = {"manifest.json": kernels.manifest.as_bytes(), **kernels.objects}
+    return [write(f"{folder}/{name}", data) for name, data in sorted(files.items())]
+
+
+def _inputs(workspace: Workspace) -> dict[str, str]:
+    """Digests of what the project put in, by name; for the provenance."""
+    root = workspace.declaration.root
+    inputs = {"wheelmark.toml": digests.sha256_file(root / "wheelmark.toml")}
+    for path in sorted((root / "lockfiles").glob("*.txt")):
+        inputs[f"lockfiles/{path.name}"] = digests.sha256_file(path)
+    lines = [
+        f"{digests.sha256_file(workspace.source / name)}  {name}\n"
+        for name in digests.tree_files(workspace.source)
+        if "__pycache__" not in name and not name.endswith((".pyc", ".so"))
+    ]
+    inputs[str(workspace.declaration.project.source)] = digests.sha256("".join(lines).encode())
+    return inputs
+
+
+def _tidy(workspace: Workspace, built: Built) -> None:
+    """Remove what an earlier build left: other wheels, and a closing that no longer holds."""
+    directory = workspace.directory
+    keep = {path for w in built.wheels for path in (w.path, w.sbom, w.lock, *w.code_objects)}
+    keep |= {f"{wheel.path}.sigstore.json" for wheel in built.wheels}
+    for folder in ("wheels", "kernels", "sbom", "locks"):
+        directory.remove_except(folder, keep)

@@ -1,0 +1,210 @@
+"""The ``test`` stage: every declared gate on the very bytes that ``build`` left in the release directory.
+
+Gates of different wheels run side by side; the performance gate runs alone, afterwards, so that nothing else
+disturbs what it measures. Each result is evidence, written as a file; a FAILED one does not stop the others, so
+that one run tells everything that is wrong.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import importlib
+import json
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import wheelmark
+from wheelmark import digests, strictjson
+from wheelmark.config import AuditGate, Declaration
+from wheelmark.errors import StateError
+from wheelmark.evidence import Evidence
+from wheelmark.gates.context import Context, Gate
+from wheelmark.gates.repeat import SecondBuild
+from wheelmark.lock.environment import locked_environment
+from wheelmark.pipeline.building import Built, BuiltWheel, read_built
+from wheelmark.pipeline.planning import make_plan
+from wheelmark.pipeline.progress import Progress, seconds
+from wheelmark.pipeline.workspace import Workspace
+from wheelmark.release import Step, Steps
+from wheelmark.targets import Target
+
+ALONE = ("performance",)
+"""Gates that measure time and tolerate no neighbour."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gated:
+    """One gate's answer for one wheel."""
+
+    wheel: BuiltWheel
+    evidence: Evidence
+    path: str
+    """Of the evidence file, relative to the release directory."""
+    seconds: float
+    resumed: bool
+
+
+def evidence_path(wheel: BuiltWheel, gate: str) -> str:
+    """Where evidence stands, relative to the release directory."""
+    return f"evidence/{Path(wheel.path).name}/{gate}.json"
+
+
+def test(workspace: Workspace, progress: Progress) -> tuple[Gated, ...]:
+    """Run every gate that the declaration names for what was built.
+
+    Raises:
+        StateError: Nothing was built, or a wheel changed since.
+    """
+    built = read_built(workspace)
+    contexts = _contexts(workspace, built, progress)
+    work = [(wheel, gate) for wheel in built.wheels for gate in contexts[wheel.target].row.gates]
+    together = [item for item in work if item[1] not in ALONE]
+    alone = [item for item in work if item[1] in ALONE]
+
+    def one(item: tuple[BuiltWheel, str]) -> Gated:
+        return _run_gate(workspace, item[0], item[1], contexts[item[0].target], progress)
+
+    with progress.stage("gates"):
+        # The second build of the repeat gate is shared: asking for it once, first, keeps workers from waiting.
+        first = sorted(together, key=lambda item: item[1] == "repeat")
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            done = list(pool.map(one, first))
+        done += [one(item) for item in alone]
+    keep = {item.path for item in done}
+    workspace.directory.remove_except("evidence", keep)
+    order = {(wheel.path, gate): index for index, (wheel, gate) in enumerate(work)}
+    return tuple(sorted(done, key=lambda item: order[item.wheel.path, item.evidence.gate]))
+
+
+def read_evidence(workspace: Workspace, built: Built) -> dict[str, tuple[tuple[str, Evidence], ...]]:
+    """Wheel path -> (evidence path, evidence) of every declared gate.
+
+    Raises:
+        StateError: A gate did not run on these bytes (reason ``not-tested``).
+    """
+    found: dict[str, tuple[tuple[str, Evidence], ...]] = {}
+    for wheel in built.wheels:
+        rows = []
+        for gate in workspace.declaration.row(Target.parse(wheel.target)).gates:
+            relative = evidence_path(wheel, gate)
+            path = workspace.directory / relative
+            evidence = (
+                Evidence.from_json(strictjson.loads(path.read_bytes(), what=relative))
+                if path.is_file()
+                else None
+            )
+            if evidence is None or evidence.subject != wheel.sha256:
+                raise StateError(
+                    f"gate {gate} has not run on {Path(wheel.path).name} as it is now",
+                    fix="nox -s test",
+                    reason="not-tested",
+                )
+            rows.append((relative, evidence))
+        found[wheel.path] = tuple(rows)
+    return found
+
+
+def _contexts(workspace: Workspace, built: Built, progress: Progress) -> dict[str, Context]:
+    declaration = workspace.declaration
+    plan = {str(planned.row.target): planned for planned in make_plan(workspace).targets}
+    environment = locked_environment(
+        [workspace.build_lock], cache=workspace.environments, progress=progress.note
+    )
+    second = SecondBuild(
+        declaration=declaration,
+        targets=[wheel.target for wheel in built.wheels],
+        work=workspace.directory.state / "second-build",
+        environments=workspace.environments,
+    )
+    contexts = {}
+    for wheel in built.wheels:
+        row = declaration.row(Target.parse(wheel.target))
+        contexts[wheel.target] = Context(
+            declaration=declaration,
+            row=row,
+            wheel=workspace.directory / wheel.path,
+            sha256=wheel.sha256,
+            sbom=workspace.directory / wheel.sbom,
+            lock=workspace.directory / wheel.lock,
+            cache=workspace.environments,
+            build_lock=workspace.build_lock,
+            build_python=environment.python,
+            declared_variants=plan[wheel.target].variants,
+            toolchain=wheel.toolchain,
+            second=_bind(second, wheel.target),
+        )
+    return contexts
+
+
+def _bind(second: SecondBuild, target: str) -> Any:
+    return lambda: second.wheel(target)
+
+
+def _run_gate(
+    workspace: Workspace, wheel: BuiltWheel, name: str, context: Context, progress: Progress
+) -> Gated:
+    gate: Gate = importlib.import_module(f"wheelmark.gates.{name}")
+    step = Step(name=f"gate/{name}/{wheel.target}", inputs=_gate_inputs(workspace, wheel, name, context))
+    steps: Steps = workspace.steps
+    relative = evidence_path(wheel, name)
+    record = steps.finished(step)
+    if record is not None and relative in record.outputs:
+        evidence = Evidence.from_json(strictjson.loads((workspace.directory / relative).read_bytes()))
+        return Gated(wheel=wheel, evidence=evidence, path=relative, seconds=record.result, resumed=True)
+    begun = time.monotonic()
+    evidence = gate.run(context)
+    took = round(time.monotonic() - begun, 3)
+    path = workspace.directory.write(relative, digests.canonical_json(evidence.as_json()))
+    if evidence.verdict.value != "FAILED":
+        steps.record(step, [path], took)
+    progress.note(
+        f"{wheel.target} {name}: {evidence.verdict.value} ({evidence.level.value}, {seconds(took)})"
+    )
+    return Gated(wheel=wheel, evidence=evidence, path=relative, seconds=took, resumed=False)
+
+
+def _gate_inputs(workspace: Workspace, wheel: BuiltWheel, name: str, context: Context) -> dict[str, Any]:
+    """Everything that a gate's answer depends on."""
+    settings = json.loads(json.dumps(dataclasses.asdict(workspace.declaration.gates), default=str))
+    return {
+        "wheel": wheel.sha256,
+        "sbom": digests.sha256_file(context.sbom),
+        "lock": digests.sha256_file(context.lock),
+        "build_lock": digests.sha256_file(context.build_lock),
+        "toolchain": wheel.toolchain,
+        "variants": {kernel: list(names) for kernel, names in context.declared_variants.items()},
+        "settings": settings,
+        "files": _settings_files(workspace.declaration) if name in {"performance", "audit"} else {},
+        "sources": dict(read_built(workspace).inputs) if name == "repeat" else {},
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "wheelmark": _own_digest(),
+    }
+
+
+def _settings_files(declaration: Declaration) -> dict[str, str]:
+    """Digests of files that settings name."""
+    found = {}
+    baseline = declaration.gates.performance.baseline
+    if baseline is not None and (declaration.root / baseline).is_file():
+        found["baseline"] = digests.sha256_file(declaration.root / baseline)
+    audit: AuditGate = declaration.gates.audit
+    folder = Path(os.environ.get("WHEELMARK_ADVISORIES", audit.service))
+    if (declaration.root / folder).is_dir():
+        found["advisories"] = digests.sha256_tree(declaration.root / folder)
+    return found
+
+
+def _own_digest() -> str:
+    """Digest of this package: another Wheelmark may judge otherwise."""
+    root = Path(wheelmark.__file__).parent
+    lines = [
+        f"{digests.sha256_file(root / name)}  {name}\n"
+        for name in digests.tree_files(root)
+        if name.endswith((".py", ".c"))
+    ]
+    return digests.sha256("".join(lines).encode())

@@ -1,0 +1,106 @@
+"""What would be built here, what would not, and why: the plan that ``wheelmark plan`` prints and ``build`` follows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from wheelmark.build.kernels import declared_variants
+from wheelmark.build.native import find_compiler
+from wheelmark.config import TargetRow
+from wheelmark.errors import ConfigError, ToolError
+from wheelmark.manifest import NotBuilt
+from wheelmark.pipeline.workspace import Workspace
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedTarget:
+    """One row of the targets table, as this machine sees it."""
+
+    row: TargetRow
+    variants: Mapping[str, tuple[str, ...]]
+    """Kernel -> names of the variants that are compiled for it; empty for a CPU."""
+    missing: NotBuilt | None
+    """Why it cannot be built here, and what mends that; ``None`` where it can."""
+
+    def as_json(self) -> dict[str, Any]:
+        """For ``wheelmark plan --json``."""
+        return {
+            "target": str(self.row.target),
+            "host": self.row.host.value,
+            "platform": f"{self.row.platform}_{self.row.host.value}",
+            "local": self.row.local,
+            "torch": self.row.torch,
+            "torch_build": self.row.torch_build.value,
+            "gates": list(self.row.gates),
+            "variants": {kernel: list(names) for kernel, names in self.variants.items()},
+            "buildable": self.missing is None,
+            "reason": self.missing.reason if self.missing else "",
+            "fix": self.missing.fix if self.missing else "",
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Every target that was asked for."""
+
+    targets: tuple[PlannedTarget, ...]
+
+    @property
+    def buildable(self) -> tuple[PlannedTarget, ...]:
+        """What this machine builds."""
+        return tuple(target for target in self.targets if target.missing is None)
+
+    @property
+    def not_built(self) -> tuple[NotBuilt, ...]:
+        """What it does not, with the command that mends it."""
+        return tuple(target.missing for target in self.targets if target.missing is not None)
+
+
+def make_plan(workspace: Workspace) -> Plan:
+    """The plan of one run.
+
+    Raises:
+        ToolError: A target that was named, or any target with ``--release``, cannot be built here.
+        ConfigError: Nothing at all can be built here (reason ``empty-matrix``).
+    """
+    declaration = workspace.declaration
+    rows = [row for row in declaration.targets if not workspace.named or row.target in workspace.named]
+    sources = [workspace.source / path for path in declaration.kernels.declarations]
+    plan = Plan(
+        targets=tuple(
+            PlannedTarget(
+                row=row,
+                variants=declared_variants(sources, row.target) if row.target.is_gpu else {},
+                missing=_missing(row),
+            )
+            for row in rows
+        )
+    )
+    if plan.not_built and (workspace.named or workspace.release):
+        first = plan.not_built[0]
+        raise ToolError(
+            f"{first.target} cannot be built on this machine: {first.reason}",
+            cause="it was named, or --release asks for every target"
+            if workspace.named
+            else "--release asks for every target",
+            fix=first.fix,
+            reason="target-not-buildable",
+        )
+    if not plan.buildable:
+        reasons = "; ".join(f"{item.target}: {item.reason}" for item in plan.not_built)
+        raise ConfigError(
+            f"nothing can be built on this machine: {reasons}",
+            fix=plan.not_built[0].fix if plan.not_built else "",
+            reason="empty-matrix",
+        )
+    return plan
+
+
+def _missing(row: TargetRow) -> NotBuilt | None:
+    try:
+        find_compiler(row.host)
+    except ToolError as error:
+        return NotBuilt(target=str(row.target), reason=error.what, fix=error.fix)
+    return None

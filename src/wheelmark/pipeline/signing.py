@@ -1,0 +1,207 @@
+"""The ``sign`` stage: close the release, state what is known of it, sign, and verify what was signed.
+
+1. Everything that was built has evidence, and none of it is FAILED.  2. ``release.json`` closes.
+3. Statements: provenance once for the release; SBOM, test result and (where a scan was made) vulnerabilities for
+each wheel.  4. Each is signed and its bundle verified again.  5. A copy of the provenance bundle goes beside each
+wheel, so that one wheel verifies alone; the trusted root is exported as a convenience, never as a trust anchor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+import wheelmark
+from wheelmark import digests
+from wheelmark.attest.predicates import (
+    PROVENANCE,
+    SBOM,
+    TEST_RESULT,
+    VULNS,
+    Provenance,
+    Scan,
+    TestResult,
+    sbom_predicate,
+)
+from wheelmark.attest.resource import Resource
+from wheelmark.attest.statement import Statement, Subject
+from wheelmark.errors import GateError
+from wheelmark.evidence import Evidence, Verdict
+from wheelmark.manifest import NAME, Entry, Kind, ReleaseManifest
+from wheelmark.pipeline.building import Built, read_built
+from wheelmark.pipeline.gating import read_evidence
+from wheelmark.pipeline.progress import Progress
+from wheelmark.pipeline.workspace import Workspace
+from wheelmark.release import Step, close_release, entry_for
+from wheelmark.sign import Domain, open_signer
+
+BUILDER_ID = "https://wheelmark.dev/builder/local/v1"
+"""SLSA builder id of a build on the machine of whoever runs it: nothing isolates it from its user."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Signed:
+    """A closed and signed release."""
+
+    release: ReleaseManifest
+    bundles: tuple[str, ...]
+    """Relative to the release directory."""
+    domain: Domain
+    identity: str
+    resumed: bool
+
+
+def sign(workspace: Workspace, progress: Progress, *, domain: Domain, config: Path | None = None) -> Signed:
+    """Close the release in the workspace and sign it.
+
+    Raises:
+        StateError: Something was not built or not tested.
+        GateError: A gate FAILED; a release with a failed gate is not signed.
+        SignError: Signing did not complete.
+    """
+    directory = workspace.directory
+    built = read_built(workspace)
+    evidence = read_evidence(workspace, built)
+    _refuse_failed(evidence)
+    release = _close(workspace, built, evidence)
+    statements = make_statements(workspace, built, release, evidence)
+    payloads = {name: statement.as_bytes() for name, statement in statements.items()}
+    with open_signer(domain, config=config) as signer:
+        step = Step(
+            name="sign",
+            inputs={
+                "statements": {name: digests.sha256(data) for name, data in payloads.items()},
+                "domain": domain.value,
+                "identity": signer.identity,
+                "root": digests.sha256(signer.trusted_root),
+            },
+        )
+        bundles = tuple(f"bundles/{name}.sigstore.json" for name in sorted(payloads))
+        if workspace.steps.finished(step) is not None:
+            progress.note(f"{len(bundles)} bundles are signed already and unchanged")
+            return Signed(
+                release=release, bundles=bundles, domain=domain, identity=signer.identity, resumed=True
+            )
+        written = []
+        with progress.stage(f"sign {len(payloads)} statements ({domain.value})"):
+            signed = {name: signer.sign(data) for name, data in sorted(payloads.items())}
+        for name, data in signed.items():
+            written.append(directory.write(f"statements/{name}.json", payloads[name]))
+            written.append(directory.write(f"bundles/{name}.sigstore.json", data))
+        for wheel in built.wheels:
+            written.append(directory.write(f"{wheel.path}.sigstore.json", signed["provenance"]))
+        written.append(directory.write("trust/trusted_root.json", signer.trusted_root))
+        keep = {path.relative_to(directory.root).as_posix() for path in written}
+        for folder in ("statements", "bundles", "trust", "report"):
+            directory.remove_except(folder, keep)
+        workspace.steps.record(step, [*written, directory.manifest_path])
+        return Signed(
+            release=release, bundles=bundles, domain=domain, identity=signer.identity, resumed=False
+        )
+
+
+def _refuse_failed(evidence: Mapping[str, tuple[tuple[str, Evidence], ...]]) -> None:
+    failed = [item for rows in evidence.values() for _path, item in rows if item.verdict is Verdict.FAILED]
+    if failed:
+        first = failed[0]
+        raise GateError(
+            f"{len(failed)} gates FAILED; first: {first.target} {first.gate}: {first.summary}",
+            cause="a release with a failed gate is not signed",
+            fix="mend what the gate names, then: nox -s build test sign",
+        )
+
+
+def _close(
+    workspace: Workspace, built: Built, evidence: Mapping[str, tuple[tuple[str, Evidence], ...]]
+) -> ReleaseManifest:
+    directory, project = workspace.directory, workspace.declaration.project
+    entries: dict[str, Entry] = {}
+
+    def add(path: str, kind: Kind, *, target: str = "", describes: str = "") -> None:
+        entries[path] = entry_for(directory, path, kind, target=target, describes=describes)
+
+    for wheel in built.wheels:
+        add(wheel.path, Kind.WHEEL, target=wheel.target)
+        add(wheel.sbom, Kind.SBOM, target=wheel.target, describes=wheel.sha256)
+        add(wheel.lock, Kind.LOCK)
+        for path in wheel.code_objects:
+            is_manifest = path.endswith("/manifest.json")
+            add(path, Kind.KERNEL_MANIFEST if is_manifest else Kind.CODE_OBJECT, target=wheel.target)
+        for path, _item in evidence[wheel.path]:
+            add(path, Kind.EVIDENCE, target=wheel.target, describes=wheel.sha256)
+    return close_release(
+        directory,
+        project=project.name,
+        version=project.version,
+        targets=[wheel.target for wheel in built.wheels],
+        not_built=built.not_built,
+        snapshot=built.snapshot,
+        entries=entries.values(),
+        levels={
+            wheel.target: {
+                item.gate: f"{item.verdict.value}@{item.level.value}" for _path, item in evidence[wheel.path]
+            }
+            for wheel in built.wheels
+        },
+    )
+
+
+def make_statements(
+    workspace: Workspace,
+    built: Built,
+    release: ReleaseManifest,
+    evidence: Mapping[str, tuple[tuple[str, Evidence], ...]],
+) -> dict[str, Statement]:
+    """Name of the statement file (without suffix) -> statement; the same inputs give the same bytes."""
+    statements = {"provenance": _provenance(workspace, built, release)}
+    for wheel in built.wheels:
+        name = Path(wheel.path).name
+        subject = (Subject(name=name, sha256=wheel.sha256),)
+        items = [item for _path, item in evidence[wheel.path]]
+        statements[f"{name}.sbom"] = Statement(
+            subjects=subject,
+            predicate_type=SBOM,
+            predicate=sbom_predicate((workspace.directory / wheel.sbom).read_bytes()),
+        )
+        statements[f"{name}.test-result"] = Statement(
+            subjects=subject, predicate_type=TEST_RESULT, predicate=TestResult.of(items).as_predicate()
+        )
+        scan = next((Scan.of(item) for item in items if item.gate == "audit"), None)
+        if scan is not None:
+            statements[f"{name}.vulnerabilities"] = Statement(
+                subjects=subject, predicate_type=VULNS, predicate=scan.as_predicate()
+            )
+    return statements
+
+
+def _provenance(workspace: Workspace, built: Built, release: ReleaseManifest) -> Statement:
+    subjects = [Subject(name=NAME, sha256=digests.sha256_file(workspace.directory.manifest_path))]
+    for entry in release.entries:
+        # A wheel travels alone, so it is named by its file name; the rest by its place in the release.
+        name = Path(entry.path).name if entry.kind is Kind.WHEEL else entry.path
+        subjects.append(Subject(name=name, sha256=entry.sha256))
+    dependencies = [
+        Resource(name=name, digest={"sha256": sha256}) for name, sha256 in sorted(built.inputs.items())
+    ]
+    if built.commit:
+        homepage = workspace.declaration.project.homepage
+        dependencies.append(Resource(uri=f"git+{homepage}", digest={"gitCommit": built.commit}))
+    dependencies += [
+        Resource(name=f"toolchain/{wheel.target}", digest={"sha256": wheel.toolchain})
+        for wheel in built.wheels
+    ]
+    provenance = Provenance(
+        external_parameters={
+            "project": release.project,
+            "version": release.version,
+            "targets": sorted(release.targets),
+            "snapshot": release.snapshot,
+        },
+        internal_parameters={"machine": platform.machine(), "python": platform.python_version()},
+        resolved_dependencies=tuple(dependencies),
+        builder_id=BUILDER_ID,
+        builder_version={"wheelmark": wheelmark.__version__},
+    )
+    return Statement(subjects=tuple(subjects), predicate_type=PROVENANCE, predicate=provenance.as_predicate())

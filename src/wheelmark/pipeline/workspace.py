@@ -1,0 +1,85 @@
+"""Where one run works: the project, its release directory and the caches.
+
+Precedence: command line > environment (``WHEELMARK_DIST``, ``WHEELMARK_CACHE``) > the project's own folders.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from wheelmark.config import Declaration, find_declaration, load_declaration
+from wheelmark.release import ReleaseDirectory, Steps
+from wheelmark.targets import Target
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Workspace:
+    """The places and choices of one run."""
+
+    declaration: Declaration
+    directory: ReleaseDirectory
+    cache: Path
+    """Compiled kernels and native libraries, by content."""
+    environments: Path
+    """Locked environments, by lock."""
+    named: tuple[Target, ...]
+    """Targets that were asked for by name; empty: all that this machine can build."""
+    release: bool
+    """Nothing may be missing: a target that cannot be built is an error."""
+    snapshot: bool
+    """A tree with uncommitted changes is allowed, and marked."""
+
+    @property
+    def steps(self) -> Steps:
+        """Records of finished steps."""
+        return Steps(self.directory.state / "steps", self.directory.root)
+
+    @property
+    def source(self) -> Path:
+        """The payload's folder."""
+        return self.declaration.root / self.declaration.project.source
+
+    @property
+    def build_lock(self) -> Path:
+        """Lock of the build environment."""
+        return self.declaration.root / "lockfiles" / "build.txt"
+
+
+def open_workspace(
+    *,
+    project: Path | None = None,
+    dist: Path | None = None,
+    cache: Path | None = None,
+    environments: Path | None = None,
+    targets: Sequence[str] = (),
+    release: bool = False,
+    snapshot: bool = False,
+) -> Workspace:
+    """The workspace that the command line and the environment name.
+
+    Raises:
+        ConfigError: No declaration, or a target that does not exist.
+    """
+    declaration = load_declaration(find_declaration(project or Path.cwd()))
+    cache = cache or _from_environment("WHEELMARK_CACHE") or declaration.root / ".wheelmark"
+    dist = dist or _from_environment("WHEELMARK_DIST") or declaration.root / "dist"
+    named = tuple(dict.fromkeys(Target.parse(text.strip()) for text in targets if text.strip()))
+    for target in named:
+        declaration.row(target)
+    return Workspace(
+        declaration=declaration,
+        directory=ReleaseDirectory(dist),
+        cache=cache.resolve(),
+        environments=(environments or cache).resolve(),
+        named=named,
+        release=release,
+        snapshot=snapshot,
+    )
+
+
+def _from_environment(name: str) -> Path | None:
+    value = os.environ.get(name)
+    return Path(value) if value else None
