@@ -58,6 +58,15 @@ class LockPlan:
     """The only file of torch that may be installed; empty: the index's hashes."""
 
     @property
+    def torch_wheel_version(self) -> str:
+        """The version that the CPU wheel carries: PyTorch labels it ``+cpu``.
+
+        The label is locked too: uv looks hashes up by the whole version, so ``torch==2.13.0`` would never find the
+        hash of ``2.13.0+cpu`` (pip takes either).
+        """
+        return self.torch_version if "+" in self.torch_version else f"{self.torch_version}+cpu"
+
+    @property
     def inputs(self) -> str:
         """sha256 of all that decides what is in the file, besides what the index holds."""
         return digests.sha256(

@@ -169,7 +169,7 @@ def with_torch(pins: Iterable[Pin], plan: LockPlan) -> tuple[Pin, ...]:
     """A closure with torch as the plan wants it: by the declared hash only, or left out."""
     kept = [pin for pin in pins if pin.name != "torch"]
     if plan.torch is Torch.CPU:
-        kept.append(Pin(name="torch", version=plan.torch_version, hashes=(plan.torch_sha256,)))
+        kept.append(Pin(name="torch", version=plan.torch_wheel_version, hashes=(plan.torch_sha256,)))
     return tuple(sorted(kept, key=lambda pin: pin.name))
 
 
