@@ -29,7 +29,7 @@ from wheelmark.manifest import NotBuilt
 from wheelmark.pipeline.planning import Plan, PlannedTarget, make_plan
 from wheelmark.pipeline.progress import Progress
 from wheelmark.pipeline.revision import check_revision, read_revision
-from wheelmark.pipeline.workspace import Workspace
+from wheelmark.pipeline.workspace import Workspace, holding
 from wheelmark.sbom import describe_wheel, embedded_document, validate
 from wheelmark.targets import Target
 
@@ -78,6 +78,7 @@ class Built:
         }
 
 
+@holding
 def build(workspace: Workspace, progress: Progress) -> Built:
     """Build every planned target into the release directory."""
     revision = read_revision(workspace.declaration.root)
@@ -92,9 +93,7 @@ def build(workspace: Workspace, progress: Progress) -> Built:
     kernels, natives = _compile(workspace, plan, environment, progress)
     with progress.stage("wheels and descriptions"):
         wheels = tuple(
-            _wheel(
-                workspace, planned, kernels.get(planned.row.target), natives[planned.row.host], environment
-            )
+            _wheel(workspace, planned, kernels.get(planned.row.target), natives[planned.row.host])
             for planned in plan.buildable
         )
     built = Built(
@@ -180,7 +179,6 @@ def _wheel(
     planned: PlannedTarget,
     kernels: CompiledKernels | None,
     native: NativeLibrary,
-    environment: Environment,
 ) -> BuiltWheel:
     begun = time.monotonic()
     declaration, row, directory = workspace.declaration, planned.row, workspace.directory

@@ -28,7 +28,7 @@ from wheelmark.lock.environment import locked_environment
 from wheelmark.pipeline.building import Built, BuiltWheel, read_built
 from wheelmark.pipeline.planning import make_plan
 from wheelmark.pipeline.progress import Progress, seconds
-from wheelmark.pipeline.workspace import Workspace
+from wheelmark.pipeline.workspace import Workspace, holding
 from wheelmark.release import Step, Steps
 from wheelmark.targets import Target
 
@@ -53,6 +53,7 @@ def evidence_path(wheel: BuiltWheel, gate: str) -> str:
     return f"evidence/{Path(wheel.path).name}/{gate}.json"
 
 
+@holding
 def test(workspace: Workspace, progress: Progress) -> tuple[Gated, ...]:
     """Run every gate that the declaration names for what was built.
 

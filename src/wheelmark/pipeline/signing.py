@@ -33,7 +33,7 @@ from wheelmark.manifest import NAME, Entry, Kind, ReleaseManifest
 from wheelmark.pipeline.building import Built, read_built
 from wheelmark.pipeline.gating import read_evidence
 from wheelmark.pipeline.progress import Progress
-from wheelmark.pipeline.workspace import Workspace
+from wheelmark.pipeline.workspace import Workspace, holding
 from wheelmark.release import Step, close_release, entry_for
 from wheelmark.sign import Domain, open_signer
 
@@ -53,6 +53,7 @@ class Signed:
     resumed: bool
 
 
+@holding
 def sign(workspace: Workspace, progress: Progress, *, domain: Domain, config: Path | None = None) -> Signed:
     """Close the release in the workspace and sign it.
 
@@ -90,8 +91,9 @@ def sign(workspace: Workspace, progress: Progress, *, domain: Domain, config: Pa
         for name, data in signed.items():
             written.append(directory.write(f"statements/{name}.json", payloads[name]))
             written.append(directory.write(f"bundles/{name}.sigstore.json", data))
-        for wheel in built.wheels:
-            written.append(directory.write(f"{wheel.path}.sigstore.json", signed["provenance"]))
+        written += [
+            directory.write(f"{wheel.path}.sigstore.json", signed["provenance"]) for wheel in built.wheels
+        ]
         written.append(directory.write("trust/trusted_root.json", signer.trusted_root))
         keep = {path.relative_to(directory.root).as_posix() for path in written}
         for folder in ("statements", "bundles", "trust", "report"):

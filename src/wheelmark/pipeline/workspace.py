@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 from wheelmark.config import Declaration, find_declaration, load_declaration
 from wheelmark.release import ReleaseDirectory, Steps
 from wheelmark.targets import Target
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,3 +88,20 @@ def open_workspace(
 def _from_environment(name: str) -> Path | None:
     value = os.environ.get(name)
     return Path(value) if value else None
+
+
+def holding(
+    stage: Callable[Concatenate[Workspace, _P], _T],
+) -> Callable[Concatenate[Workspace, _P], _T]:
+    """A stage that holds the release directory while it runs.
+
+    Raises:
+        BusyError: Another run holds it.
+    """
+
+    @functools.wraps(stage)
+    def held(workspace: Workspace, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with workspace.directory.held():
+            return stage(workspace, *args, **kwargs)
+
+    return held

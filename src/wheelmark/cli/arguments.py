@@ -1,0 +1,51 @@
+"""Arguments that several commands share, and the workspace that they name."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wheelmark.pipeline import Workspace
+
+
+def add_workspace_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where to work and on which targets."""
+    parser.add_argument(
+        "--project", type=Path, metavar="DIR", help="folder of wheelmark.toml (default: here)"
+    )
+    parser.add_argument(
+        "--dist", type=Path, metavar="DIR", help="release directory (default: $WHEELMARK_DIST, else dist)"
+    )
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="caches (default: $WHEELMARK_CACHE, else .wheelmark)"
+    )
+    parser.add_argument("--environments", type=Path, metavar="DIR", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--targets",
+        default="",
+        metavar="IDS",
+        help="comma-separated target ids (default: all that can be built)",
+    )
+    parser.add_argument(
+        "--release", action="store_true", help="every declared target must be built; nothing may be missing"
+    )
+    parser.add_argument(
+        "--snapshot", action="store_true", help="allow uncommitted changes; the release is marked everywhere"
+    )
+
+
+def workspace_of(args: argparse.Namespace) -> Workspace:
+    """The workspace that parsed arguments name."""
+    from wheelmark.pipeline import open_workspace
+
+    return open_workspace(
+        project=args.project,
+        dist=args.dist,
+        cache=args.cache,
+        environments=args.environments,
+        targets=args.targets.split(","),
+        release=args.release,
+        snapshot=args.snapshot,
+    )

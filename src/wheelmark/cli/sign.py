@@ -1,0 +1,63 @@
+"""``wheelmark sign``: the third stage."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from wheelmark.cli.arguments import add_workspace_arguments, workspace_of
+
+NAME = "sign"
+HELP = "close the release, state what is known of it, and sign the statements"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The workspace's arguments and the trust domain."""
+    add_workspace_arguments(parser)
+    parser.add_argument(
+        "--domain",
+        choices=("embedded", "public", "file"),
+        default="embedded",
+        help="who vouches: embedded (this machine alone, the default), public (Sigstore, ambient OIDC), "
+        "file (a ClientTrustConfig)",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="ClientTrustConfig for --domain file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Sign, then print what the release holds."""
+    from wheelmark.manifest import Kind
+    from wheelmark.pipeline import Progress, sign
+    from wheelmark.pipeline.progress import size, table
+    from wheelmark.sign import Domain
+
+    workspace = workspace_of(args)
+    signed = sign(workspace, Progress(), domain=Domain(args.domain), config=args.config)
+    release = signed.release
+    if args.json:
+        document = {
+            "domain": signed.domain.value,
+            "identity": signed.identity,
+            "partial": release.partial,
+            "snapshot": release.snapshot,
+            "bundles": list(signed.bundles),
+            "release": json.loads(release.as_bytes()),
+        }
+        print(json.dumps(document, indent=2))
+        return 0
+    rows = []
+    for entry in release.of_kind(Kind.WHEEL):
+        words = release.levels[entry.target]
+        level = words.get("correctness", "")
+        rows.append((entry.path, size(entry.size), entry.sha256[:16], level))
+    rows += [(f"{item.target}: not built", "", "", item.reason) for item in release.not_built]
+    print(table(("artifact", "size", "sha256", "correctness"), rows))
+    print(f"{len(signed.bundles)} bundles, signed by {signed.identity}")
+    if signed.domain is Domain.EMBEDDED:
+        print("trust: embedded. It proves integrity and that this machine signed; nothing more.")
+    if release.partial:
+        print("partial: " + "; ".join(f"{item.target} ({item.fix})" for item in release.not_built))
+    if release.snapshot:
+        print("snapshot: built from a tree that no commit describes")
+    return 0
