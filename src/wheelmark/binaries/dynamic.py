@@ -175,7 +175,7 @@ def _version(
     return needed[number]
 
 
-def _symbols(reader: _Reader, symbol_table: tuple[int, int] | None) -> list[tuple[str, int, int, int, int]]:
+def _symbols(reader: _Reader, symbol_table: tuple[int, int] | None) -> list[tuple[str, int, int]]:
     if DT_SYMTAB not in reader.values:
         return []
     address = reader.one(DT_SYMTAB)
