@@ -23,6 +23,7 @@ def tbe_forward(
     offsets_ptr,
     per_sample_weights_ptr,
     status_ptr,
+    num_rows,
     num_indices,
     batch,
     dim,
@@ -34,15 +35,17 @@ def tbe_forward(
 
     Args:
         out_ptr: fp32 ``(batch, tables * dim)``, contiguous.
-        weights_ptr: fp32, fp16 or bf16 rows of all tables one after the other, ``(rows, dim)``, contiguous.
+        weights_ptr: fp32, fp16 or bf16 rows of all tables one after the other, ``(num_rows, dim)``, contiguous.
         table_offsets_ptr: int64 ``(tables + 1,)``: table ``t`` owns rows ``table_offsets[t]`` up to, not
             including, ``table_offsets[t + 1]``.
         indices_ptr: int32 or int64 ``(num_indices,)``: rows within their table.
         offsets_ptr: ``(tables * batch + 1,)``, of the indices' type: bag ``t * batch + b`` owns the indices
             from ``offsets[t * batch + b]`` up to the next offset.
         per_sample_weights_ptr: fp32 ``(num_indices,)``, or None: every row counts once.
-        status_ptr: int32 ``(2,)``, zero before the launch. ``status[0]`` becomes 1 where an index is outside
-            its table, ``status[1]`` where the offsets do not run from 0 to ``num_indices`` without a step back.
+        status_ptr: int32 ``(3,)``, zero before the launch. ``status[0]`` becomes 1 where an index is outside
+            its table, ``status[1]`` where the offsets do not run from 0 to ``num_indices`` without a step
+            back, ``status[2]`` where the table offsets do not run so from 0 to ``num_rows``.
+        num_rows: Rows of all tables.
         num_indices: Number of indices.
         batch: Bags of one table.
         dim: Columns of a row.
@@ -52,16 +55,21 @@ def tbe_forward(
     """
     bag = tl.program_id(0).to(tl.int64)
     table = bag // batch
+    last_bag = tl.num_programs(0) - 1
+
     row_begin = tl.load(table_offsets_ptr + table)
-    rows = tl.load(table_offsets_ptr + table + 1) - row_begin
+    row_end = tl.load(table_offsets_ptr + table + 1)
+    no_table = (row_begin < 0) | (row_end < row_begin) | (row_end > num_rows)
+    no_table = no_table | ((bag == 0) & (row_begin != 0)) | ((bag == last_bag) & (row_end != num_rows))
+    tl.store(status_ptr + 2, 1, mask=no_table)
+    rows = tl.where(no_table, 0, row_end - row_begin)
 
     begin = tl.load(offsets_ptr + bag).to(tl.int64)
     end = tl.load(offsets_ptr + bag + 1).to(tl.int64)
-    last_bag = tl.num_programs(0) - 1
     broken = (begin < 0) | (end < begin) | (end > num_indices)
     broken = broken | ((bag == 0) & (begin != 0)) | ((bag == last_bag) & (end != num_indices))
     tl.store(status_ptr + 1, 1, mask=broken)
-    # Offsets that cannot be trusted bound nothing: such a bag is taken as empty.
+    # Offsets that cannot be trusted bound nothing: such a bag is taken as empty, such a table has no rows.
     end = tl.where(broken, begin, end)
 
     column = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
