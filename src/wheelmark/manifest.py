@@ -65,6 +65,12 @@ class Entry:
     describes: str = dataclasses.field(default="", compare=False)
     """sha256 of the wheel that an SBOM or evidence is about; empty otherwise."""
 
+    @property
+    def subject_name(self) -> str:
+        """Its name as a subject of statements: a wheel's own file name, so that it verifies wherever it
+        lies; the path of anything else."""
+        return PurePosixPath(self.path).name if self.kind is Kind.WHEEL else self.path
+
     def __post_init__(self) -> None:
         path = PurePosixPath(self.path)
         if path.is_absolute() or ".." in path.parts or str(path) != self.path or "\\" in self.path:

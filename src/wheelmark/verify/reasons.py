@@ -1,0 +1,230 @@
+"""Every reason that the verifier refuses for: the code, what kind of answer it is, and what it means.
+
+The codes are stable: scripts and policies depend on them. ``docs/reference/reason-codes.md`` is written from
+this table (``python -m wheelmark.verify.reasons``) and a test compares them. Codes of the rooms below
+(``strictjson``, ``attest``, ``binaries``, ``manifest``, ``trust``) that can end a verification stand here too;
+a code that does not is answered with the severest answer, REJECT.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Mapping
+
+
+class Answer(enum.Enum):
+    """The kind of an answer; each has its exit code (``wheelmark.errors.Exit``)."""
+
+    REJECT = "REJECT"
+    """Bad evidence: exit 1."""
+    MISSING = "MISSING"
+    """Evidence that the policy asks for is not there: exit 3."""
+    UNCHECKED = "UNCHECKED"
+    """Could not be checked: exit 4."""
+    CONFIG = "CONFIG"
+    """Policy or trust root unusable: exit 5."""
+    INPUT = "INPUT"
+    """Malformed, or over a limit: exit 6."""
+
+
+_TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
+    Answer.CONFIG: {
+        "Policy": {
+            "policy-absent": "The policy file cannot be read.",
+            "policy-syntax": "The policy is not TOML.",
+            "policy-version": "The policy's schema version is not one that this verifier knows.",
+            "policy-key": "The policy has a key that is not known; the nearest known one is named.",
+            "policy-value": "A value of the policy has the wrong type or is not one of the words allowed.",
+            "policy-empty": "The policy names no root, no signer, no requirement, or a requirement of no evidence.",
+            "policy-contradiction": "Two parts of the policy contradict each other, or one names what is not there.",
+            "policy-development": "`this-machine` outside a policy that says `development = true`.",
+            "policy-no-rule": "The policy has no requirement for this kind of artifact and target.",
+        },
+        "Trust root": {
+            "root-absent": "The root's file cannot be read, or this machine has no embedded instance.",
+            "root-digest": "The root's bytes have another digest than the policy names.",
+            "root-shape": "The file is not a Sigstore trusted root, or has a malformed field.",
+            "root-no-start": "A log or an authority of the root has no start of validity.",
+            "root-empty": "The root names no certificate authority or no transparency log.",
+            "state-permissions": "Others can enter the state directory.",
+            "state-directory": "The state directory cannot be used.",
+        },
+    },
+    Answer.INPUT: {
+        "Bounds and syntax": {
+            "json-too-large": "A JSON document has more bytes than the limit.",
+            "json-too-deep": "A JSON document is nested deeper than the limit.",
+            "json-too-long": "An array, object or string is longer than the limit.",
+            "json-duplicate-key": "A key stands twice in one object.",
+            "json-number": "A number that JSON has not, or with too many digits.",
+            "json-syntax": "Not UTF-8, or not JSON.",
+            "json-type": "The document is not an object.",
+            "json-value": "A value that canonical JSON cannot say.",
+            "bundle-version": "A bundle of a version that is not known.",
+            "bundle-shape": "A bundle with an unknown, absent or malformed member.",
+            "certificate-malformed": "The bundle's certificate is not DER of a certificate.",
+            "timestamp-malformed": "The bundle's timestamp is not one DER spelling of an RFC 3161 response.",
+            "manifest": "`release.json` is malformed or not in canonical form.",
+            "manifest-version": "`release.json` has a schema version that is not known.",
+            "manifest-path": "`release.json` lists an unsafe path.",
+            "not-a-release": "The path is neither a release directory nor a wheel.",
+            "input-limit": "More files than a release may have.",
+            "input": "Malformed input.",
+        },
+    },
+    Answer.REJECT: {
+        "Certificate": {
+            "untrusted-root": "No root of the policy issued the signing certificate: another Sigstore instance.",
+            "root-in-bundle": "The bundle carries a root certificate.",
+            "certificate-missing": "The bundle has no signing certificate.",
+            "key-bundle": "The bundle was signed with a bare key, and the policy names certificates.",
+            "chain": "The certificate does not chain to the root's authority.",
+            "certificate-expired": "Signed outside the certificate's validity.",
+            "certificate-usage": "The certificate is not for code signing.",
+            "certificate-key": "The certificate's key is of a kind not known.",
+            "certificate-identity": "The certificate does not name exactly one identity and one issuer.",
+            "sct": "The certificate timestamp is absent, malformed, or not signed by a log of the root.",
+        },
+        "Signature and log": {
+            "signature": "The signature is not the certificate's over this content.",
+            "log-missing": "The bundle has not exactly one log entry.",
+            "log-kind": "The log entry is of a kind not known.",
+            "log-entry": "The log entry is about something else than the bundle.",
+            "log-unknown": "The log is none of the root's.",
+            "proof-missing": "No inclusion proof, or one without a checkpoint.",
+            "proof": "The inclusion proof does not lead to its root hash.",
+            "checkpoint": "The checkpoint is malformed, about another tree, or not signed by the log.",
+            "promise": "The inclusion promise is not signed by the log.",
+            "unauthenticated": "A field that no signature covers, in a bundle that has to be canonical.",
+            "not-canonical": "A bundle under a canonical root is not in the one form that Wheelmark writes.",
+            "second-opinion": "sigstore-python does not accept the bundle.",
+            "library": "A library failed in a way that is not foreseen.",
+        },
+        "Time": {
+            "time-missing": "No signed time.",
+            "time-unsigned": "A time that is claimed and not signed.",
+            "timestamp-other": "The timestamp is over another signature, or stands twice.",
+            "timestamp-untrusted": "The timestamp is by no authority of the root.",
+            "ca-window": "The certificate authority was not trusted at the signed time.",
+            "ct-window": "The certificate transparency log was not trusted at the signed time.",
+            "log-window": "The transparency log was not trusted at the signed time.",
+            "tsa-window": "The timestamp authority was not trusted at the signed time.",
+            "clock-behind": "The clock is behind a signed time of the evidence.",
+        },
+        "Statement": {
+            "payload-type": "The envelope does not hold an in-toto statement.",
+            "statement-expected": "A signature over a digest where a statement is asked for.",
+            "statement-type": "A statement of a type that is not known.",
+            "statement-fields": "A statement with unknown or absent members.",
+            "statement-subjects": "A statement with no subjects, a name twice, or a subject without sha256.",
+            "statement-digest": "A digest of a statement is malformed or of an unknown algorithm.",
+            "statement-predicate-type": "The predicate type is no URI.",
+            "statement-predicate": "The predicate is no object.",
+            "statement-resource": "A resource descriptor of a predicate is malformed.",
+            "provenance": "The provenance predicate is malformed.",
+            "sbom-predicate": "The SBOM predicate is no CycloneDX document.",
+            "test-result": "The test result is malformed or contradicts its own evidence.",
+            "vulns": "The vulnerability scan is malformed.",
+            "evidence": "An evidence record is malformed.",
+        },
+        "Signer": {
+            "issuer-not-vouched": "The root that verified may not vouch for the certificate's issuer.",
+            "signer-identity": "The certificate names an identity that no signer rule of this root has.",
+            "signer-issuer": "The identity is one that the policy knows, from another issuer.",
+            "signer-not-allowed": "The signer is known, and the requirement does not take it for this.",
+        },
+        "What the evidence is about": {
+            "subject-digest": "The statement is about other bytes under this name, or not about this artifact.",
+            "subject-name": "The statement is about these bytes under another name.",
+            "subject-extra": "The provenance is about a file that the release does not hold.",
+            "message-digest": "The bundle's messageDigest is another artifact's.",
+            "target": "The evidence is about another target than the release says.",
+            "sbom-document": "The signed SBOM differs from the document in the release.",
+            "sbom-subject": "The SBOM describes other bytes, or not all of the wheel's files.",
+            "sbom": "The SBOM cannot be read as a closed CycloneDX description.",
+            "evidence-file": "An evidence file differs from what the signed test result says.",
+            "levels": "`release.json` states other levels than the signed test result.",
+        },
+        "Gates": {
+            "gate-failed": "A gate FAILED on this artifact.",
+            "level-too-low": "A gate's evidence has a lower level than the policy asks for.",
+            "vulnerable": "The scan found an advisory that applies.",
+        },
+        "Wheel bytes": {
+            "wheel-zip": "The wheel is no strict zip archive.",
+            "wheel-duplicate": "Two entries of the wheel have one name.",
+            "wheel-path": "An entry's path is absolute, leaves the tree, or is a device path.",
+            "wheel-link": "The wheel holds a link.",
+            "wheel-limit": "The wheel is over a size or ratio limit.",
+            "wheel-record": "RECORD is malformed, or has another hash or size.",
+            "wheel-unlisted": "A file of the wheel is not in RECORD.",
+            "wheel-missing": "RECORD lists a file that the wheel does not hold.",
+            "wheel-name": "File name, METADATA and dist-info disagree on name or version.",
+            "wheel-tags": "File name and WHEEL disagree on tags.",
+            "wheel-metadata": "METADATA or WHEEL is malformed.",
+            "kernel-manifest": "The kernel manifest is malformed.",
+            "kernel-manifest-target": "The kernel manifest is for another target than the wheel.",
+            "kernel-manifest-missing": "Code objects without a kernel manifest, or a GPU wheel without either.",
+        },
+        "Release directory": {
+            "unaccounted-file": "A file that nothing accounts for, or a link.",
+            "file-missing": "A file that `release.json` lists is not there.",
+            "file-digest": "A listed file has other bytes.",
+            "statement-bytes": "A statement file differs from the signed payload, or has no bundle.",
+            "statement-file": "A bundle has no statement file.",
+            "sibling-bundle": "The bundle beside a wheel is not the byte copy of the provenance bundle.",
+            "root-copy": "`trust/trusted_root.json` differs from the policy's root.",
+            "partial": "The release is partial, and the policy does not allow it.",
+            "snapshot": "The release is a snapshot, and the policy does not allow it.",
+            "release-target": "A wheel, and the list of targets, disagree.",
+        },
+    },
+    Answer.MISSING: {
+        "Evidence": {
+            "no-bundle": "No bundle is there for this artifact.",
+            "predicate-missing": "A predicate that the policy asks for is not among the signed statements.",
+            "gate-missing": "A gate that the policy asks for has no result.",
+            "wheel-absent": "The release holds no wheel.",
+        },
+    },
+    Answer.UNCHECKED: {
+        "Not checked": {
+            "gate-unchecked": "A gate is UNCHECKED, and the policy does not let that pass.",
+            "unreadable": "A file cannot be read.",
+        },
+    },
+}
+
+TABLE: Mapping[str, tuple[Answer, str, str]] = {
+    code: (answer, group, text)
+    for answer, groups in _TABLE.items()
+    for group, codes in groups.items()
+    for code, text in codes.items()
+}
+"""Code -> (answer, group, meaning)."""
+
+
+def answer_of(code: str) -> Answer:
+    """The kind of answer that a code stands for; an unknown one is the severest."""
+    return TABLE[code][0] if code in TABLE else Answer.REJECT
+
+
+def as_markdown() -> str:
+    """The reference page."""
+    lines = [
+        "# Reason codes of the verifier",
+        "",
+        "Written from `src/wheelmark/verify/reasons.py` by `python -m wheelmark.verify.reasons`; a test compares.",
+        "Exit codes: REJECT 1, MISSING 3, UNCHECKED 4, CONFIG 5, INPUT 6; the worst of several subjects counts",
+        "(REJECT, then INPUT, MISSING, UNCHECKED).",
+    ]
+    for answer, groups in _TABLE.items():
+        for group, codes in groups.items():
+            lines += ["", f"## {answer.value}: {group}", "", "| code | meaning |", "|---|---|"]
+            lines += [f"| `{code}` | {text} |" for code, text in codes.items()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(as_markdown())

@@ -1,0 +1,172 @@
+"""Verdict: the closed union of answers about one subject, and the report that collects them.
+
+``Accepted``, ``Rejected`` (bad evidence, or an input that cannot be read), ``Missing`` (evidence that the
+policy asks for is not there) and ``Unchecked`` (could not be checked) are different answers with different
+exit codes. Only ``Accepted`` ever installs, starts or promotes anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+from wheelmark.errors import Exit
+from wheelmark.verify import reasons
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Accepted:
+    """The policy takes this subject."""
+
+    subject: str
+    """Path as it was given, or relative to the release directory."""
+    sha256: str
+    level: str
+    """Trust level: the words of the root that verified, as the policy has them."""
+    root: str
+    signer: str
+    """Name of the policy's signer rule that matched."""
+    identity: str
+    issuer: str
+    time: datetime.datetime
+    """When it was signed, by a timestamp that the root vouches for."""
+    predicates: tuple[str, ...]
+    """Predicate types that were found and hold."""
+    evidence: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Gate -> ``<VERDICT>@<level>``; empty where no test result was asked for."""
+    notes: tuple[str, ...] = ()
+    """What the reader should know: gates that are unchecked, fields that nothing authenticates."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rejected:
+    """Evidence is bad, or an input is malformed; ``reason`` says which (see ``reasons``)."""
+
+    subject: str
+    reason: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Missing:
+    """Evidence that the policy asks for is not there."""
+
+    subject: str
+    reason: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Unchecked:
+    """Something could not be checked, and the policy does not let that pass."""
+
+    subject: str
+    reason: str
+    text: str
+
+
+Verdict = Accepted | Rejected | Missing | Unchecked
+Refusal = Rejected | Missing | Unchecked
+
+_SEVERITY = (Exit.OK, Exit.UNCHECKED, Exit.MISSING, Exit.INPUT, Exit.REJECTED)
+"""From best to worst: the worst of several is a command's exit code."""
+
+
+def refusal(subject: str, reason: str, text: str) -> Refusal:
+    """The refusal that the table of reasons makes of ``reason``."""
+    match reasons.answer_of(reason):
+        case reasons.Answer.REJECT | reasons.Answer.INPUT | reasons.Answer.CONFIG:
+            return Rejected(subject=subject, reason=reason, text=text)
+        case reasons.Answer.MISSING:
+            return Missing(subject=subject, reason=reason, text=text)
+        case reasons.Answer.UNCHECKED:
+            return Unchecked(subject=subject, reason=reason, text=text)
+        case answer:
+            assert_never(answer)
+
+
+def exit_code(verdict: Verdict) -> Exit:
+    """The exit code that one verdict asks for."""
+    match verdict:
+        case Accepted():
+            return Exit.OK
+        case Rejected():
+            malformed = reasons.answer_of(verdict.reason) is reasons.Answer.INPUT
+            return Exit.INPUT if malformed else Exit.REJECTED
+        case Missing():
+            return Exit.MISSING
+        case Unchecked():
+            return Exit.UNCHECKED
+        case _:
+            assert_never(verdict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """What verification of one path found: every verdict, in the order of the subjects."""
+
+    path: str
+    policy: str
+    """Where the policy came from."""
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def exit_code(self) -> Exit:
+        """The worst of the verdicts; nothing verified is never success."""
+        if not self.verdicts:
+            return Exit.MISSING
+        return max((exit_code(verdict) for verdict in self.verdicts), key=_SEVERITY.index)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether every subject was accepted, and there was one."""
+        return self.exit_code is Exit.OK
+
+    def reasons(self) -> tuple[str, ...]:
+        """Reason codes of the refusals, in order."""
+        return tuple(verdict.reason for verdict in self.verdicts if not isinstance(verdict, Accepted))
+
+    def as_json(self) -> dict[str, Any]:
+        """The report for ``--json``."""
+        return {
+            "schema": "https://wheelmark.dev/verification/v1",
+            "path": self.path,
+            "policy": self.policy,
+            "accepted": self.accepted,
+            "exit_code": int(self.exit_code),
+            "verdicts": [_verdict_json(verdict) for verdict in self.verdicts],
+        }
+
+    def as_table(self) -> str:
+        """The report for people."""
+        lines = [line for verdict in self.verdicts for line in _verdict_lines(verdict)]
+        word = "ACCEPTED" if self.accepted else f"NOT ACCEPTED (exit {int(self.exit_code)})"
+        return "\n".join([*lines, f"{self.path}: {word} under {self.policy}"])
+
+
+def _verdict_json(verdict: Verdict) -> dict[str, Any]:
+    value = {"verdict": type(verdict).__name__.lower(), **dataclasses.asdict(verdict)}
+    if isinstance(verdict, Accepted):
+        value["time"] = verdict.time.isoformat()
+        value["evidence"] = dict(verdict.evidence)
+    return value
+
+
+def _verdict_lines(verdict: Verdict) -> list[str]:
+    match verdict:
+        case Accepted():
+            evidence = " ".join(f"{gate}={word}" for gate, word in sorted(verdict.evidence.items()))
+            return [
+                f"ACCEPTED   {verdict.subject}",
+                f"           signed {verdict.time.isoformat()} by {verdict.identity}",
+                f"           root {verdict.root}: {verdict.level}",
+                *([f"           {evidence}"] if evidence else []),
+                *(f"           note: {note}" for note in verdict.notes),
+            ]
+        case Rejected() | Missing() | Unchecked():
+            word = type(verdict).__name__.upper()
+            return [f"{word:<10} {verdict.subject}: {verdict.reason}", f"           {verdict.text}"]
+        case _:
+            assert_never(verdict)
