@@ -84,7 +84,9 @@ def tbe_forward(
         pooled = pooled / found.lengths.clamp(min=1).unsqueeze(1)
     tables = table_offsets.shape[0] - 1
     return (
-        pooled.view(tables, found.batch, -1).transpose(0, 1).reshape(found.batch, tables * weights.shape[1])
+        pooled.view(tables, found.batch, weights.shape[1])
+        .transpose(0, 1)
+        .reshape(found.batch, tables * weights.shape[1])
     )
 
 
@@ -117,8 +119,8 @@ def tbe_backward(
         The gradients, summed in fp32 (float64 if `grad` is); repeated rows add up.
     """
     found = lookups(table_offsets, indices, offsets)
-    tables = table_offsets.shape[0] - 1
-    by_bag = grad.reshape(found.batch, tables, -1).transpose(0, 1).reshape(tables * found.batch, -1)
+    tables, dim = table_offsets.shape[0] - 1, weights.shape[1]
+    by_bag = grad.reshape(found.batch, tables, dim).transpose(0, 1).reshape(tables * found.batch, dim)
     if mean:
         by_bag = by_bag / found.lengths.clamp(min=1).unsqueeze(1)
     by_row = by_bag[found.bags]
