@@ -49,7 +49,7 @@ def reference() -> str:
     for header, kind in _tables(model.Declaration, ""):
         lines += ["", f"## `{header}`", "", textwrap.dedent(kind.__doc__ or "").strip(), ""]
         lines += ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
-        described = _field_docs(kind)
+        described = field_docs(kind)
         hints = typing.get_type_hints(kind)
         for field in dataclasses.fields(kind):
             if field.name in _NOT_KEYS or _nested(hints[field.name]) is not None:
@@ -82,7 +82,7 @@ def _nested(hint: Any) -> type[Any] | None:
 
 
 def _table(kind: type[Any]) -> dict[str, Any]:
-    described = _field_docs(kind)
+    described = field_docs(kind)
     hints = typing.get_type_hints(kind)
     properties: dict[str, Any] = {}
     required: list[str] = []
@@ -136,19 +136,19 @@ def _default_words(field: dataclasses.Field[Any]) -> str:
     return f"`{field.default}`"
 
 
-def _field_docs(kind: type[Any]) -> dict[str, str]:
-    """The string literal under each field of a dataclass."""
+def field_docs(kind: type[Any]) -> dict[str, str]:
+    """The string literal under each field of a dataclass or member of an enum: name -> text."""
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     if not isinstance(body, ast.ClassDef):
         return {}
     docs: dict[str, str] = {}
     for before, after in zip(body.body, body.body[1:], strict=False):
-        if (
-            isinstance(before, ast.AnnAssign)
-            and isinstance(before.target, ast.Name)
-            and isinstance(after, ast.Expr)
-            and isinstance(after.value, ast.Constant)
-            and isinstance(after.value.value, str)
-        ):
-            docs[before.target.id] = " ".join(after.value.value.split())
+        match before, after:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                docs[name] = " ".join(text.split())
+            case _:
+                continue
     return docs

@@ -205,6 +205,8 @@ def _check_rows(declaration: Declaration) -> None:
         if row.target in seen:
             raise ConfigError(f"{where} stands twice", reason="duplicate-target")
         seen.add(row.target)
+        if row.target.backend is Backend.CPU and row.target.arch != row.host.value:
+            raise ConfigError(f"{where} has host {row.host.value}", reason="host-mismatch")
         try:
             SpecifierSet(row.torch)
             label = Version(f"{declaration.project.version}+{row.local}").local
@@ -225,5 +227,3 @@ def _check_rows(declaration: Declaration) -> None:
                 fix=f"name some of: {', '.join(GATES)}",
                 reason="unknown-gate",
             )
-        if row.target.backend is Backend.CPU and row.target.arch != row.host.value:
-            raise ConfigError(f"{where} has host {row.host.value}", reason="host-mismatch")

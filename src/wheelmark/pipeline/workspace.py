@@ -6,8 +6,8 @@ Precedence: command line > environment (``WHEELMARK_DIST``, ``WHEELMARK_CACHE``)
 from __future__ import annotations
 
 import dataclasses
-import os
 import functools
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
