@@ -91,9 +91,14 @@ class NativeLibrary:
     """sha256 of all that was asked for: sources, flags, compiler, torch headers, target."""
     flags: tuple[str, ...]
     """Compile and link flags, paths replaced by names."""
-    toolchain: NativeToolchain
+    tools: NativeToolchain
     cached: bool
     """Whether it was found rather than built."""
+
+    @property
+    def toolchain(self) -> str:
+        """Digest of what built it; another toolchain may give other bytes."""
+        return self.tools.digest
 
 
 def torch_target_version(text: str) -> int:
@@ -131,7 +136,7 @@ def build_native(
         declaration: Whose ``native`` table is built.
         host: The CPU that it is for.
         torch_include: ``torch/include`` of an installed torch (of any platform: only headers are read).
-        cache: Folder of built libraries; made where absent.
+        cache: The pipeline's cache; libraries are kept in its folder ``native``, made where absent.
         compiler: The compiler; found by ``find_compiler`` where absent.
         workers: Compilers at a time; 0 means one for each CPU.
         progress: Called with a line for a person.
@@ -150,13 +155,13 @@ def build_native(
         f"native {host.value}: TORCH_TARGET_VERSION {job.target_hex} = torch {declaration.native.torch_target}"
         f" and later, headers of torch {job.torch_version}, GCC {compiler.version}"
     )
-    key = job.key()
+    key, cache = job.key(), cache / "native"
     found = _lookup(cache, key, job)
     if found is not None:
         progress(f"native {host.value}: unchanged, {key[:12]}")
         return found
     cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="native-", dir=cache) as scratch:
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=cache) as scratch:
         data, headers = _compile(job, Path(scratch).resolve(), workers or os.cpu_count() or 1, progress)
     _store(cache, key, data, headers)
     return job.library(key, data, headers, cached=False)
@@ -248,7 +253,9 @@ class _Job:
         identity = {
             "compiler": self.compiler.digest,
             "torch": self.torch_digest,
-            "headers": dict(headers),
+            "headers": {
+                name: digest for name, digest in headers.items() if name.startswith(("system:", "torch:"))
+            },
         }
         return NativeLibrary(
             data=data,
@@ -257,7 +264,7 @@ class _Job:
             host=self.compiler.host,
             key=key,
             flags=(*self.flags(), *self.link_flags()),
-            toolchain=NativeToolchain(
+            tools=NativeToolchain(
                 compiler="GCC",
                 compiler_version=self.compiler.version,
                 compiler_description=self.compiler.description,
