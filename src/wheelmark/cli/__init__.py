@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import wheelmark
 from wheelmark.errors import Exit, WheelmarkError
 
-COMMANDS = ("check", "plan", "build", "test", "sign", "verify", "lock", "trust")
+COMMANDS = ("check", "plan", "doctor", "build", "test", "sign", "verify", "lock", "trust", "docs")
 
 __all__ = ["COMMANDS", "build_parser", "main"]
 
