@@ -1,0 +1,349 @@
+"""The audit gate: every component of the SBOM is held against known vulnerabilities, or says why it cannot be.
+
+``pip-audit`` asks and judges; this gate makes sure that its answer means something:
+
+1. Each component is *queried*, *first-party*, or of a kind with *no service*; every locked package is a component.
+2. The service is a setting: ``none``, ``online`` (PyPI's own advisories), an OSV endpoint's URL, or a folder of OSV files
+   with a manifest. No service, no manifest, data that is too old or does not cover a package: UNCHECKED.
+3. A package that is known to be vulnerable is asked first. A service that does not report it answers nothing
+   (pip-audit alone would print "no known vulnerabilities"): UNCHECKED.
+4. ``pip-audit --strict`` is run over the pins; each pin must be in its answer. One that is skipped, or absent, by a
+   service that does answer is a failure: it should have been queried and was not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import importlib.metadata
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from packaging.utils import canonicalize_name
+
+from wheelmark import strictjson
+from wheelmark.errors import InputError, ToolError
+from wheelmark.evidence import Evidence, Level, Verdict
+from wheelmark.gates import advisories
+from wheelmark.gates.components import Answer, Audited, classify, missing_pins
+from wheelmark.gates.context import Context
+from wheelmark.lock import read_pins
+
+NAME = "audit"
+CONTROLS = (("jinja2", "2.10"), ("pyyaml", "5.3"), ("urllib3", "1.24"))
+"""Packages and versions that every general advisory service reports (PYSEC-2019-217, PYSEC-2020-96, PYSEC-2019-133)."""
+_TIMEOUT = 600
+_SKIPPED = re.compile(r"ERROR:pip_audit\._cli:(?P<name>[A-Za-z0-9._-]+): (?P<why>.*)")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Service:
+    """An advisory service, open to be asked."""
+
+    arguments: tuple[str, ...]
+    """What pip-audit is told."""
+    control: tuple[str, str]
+    """A package and version that it must report."""
+    about: Mapping[str, Any]
+    """What evidence says of it."""
+    data: advisories.Advisories | None = None
+    """The folder's advisories, where it is one."""
+
+
+class _UncheckedError(Exception):
+    """The answer cannot be had; becomes an UNCHECKED verdict, never leaves this module."""
+
+    def __init__(self, reason: str, summary: str) -> None:
+        super().__init__(summary)
+        self.reason = reason
+        self.summary = summary
+
+
+class _ServiceFailedError(Exception):
+    """pip-audit gave no answer; what it printed, and the package that it skipped if that was why."""
+
+    def __init__(self, text: str, skipped: str) -> None:
+        super().__init__(text)
+        self.text = text
+        self.skipped = skipped
+
+
+def run(context: Context) -> Evidence:
+    """Judge one wheel's components.
+
+    Raises:
+        ToolError: pip-audit is not installed (``no-pip-audit``).
+        LockError: The runtime lock is malformed.
+    """
+    return audit(context, now=dt.datetime.now(dt.UTC))
+
+
+def audit(context: Context, *, now: dt.datetime) -> Evidence:
+    """``run`` at a given time (which advisory data ages by)."""
+    setting = context.declaration.gates.audit
+    details: dict[str, Any] = {"service": {"kind": setting.service}}
+    try:
+        audited = _describe(context, details)
+    except InputError as error:
+        return context.evidence(
+            NAME, Verdict.FAILED, Level.STATIC, error.what, reason="audit-sbom", details=details
+        )
+    finding = _incomplete(context, audited)
+    if finding:
+        reason, summary = finding
+        return context.evidence(NAME, Verdict.FAILED, Level.STATIC, summary, reason=reason, details=details)
+    pins = sorted({(item.package, item.version) for item in audited if item.answer is Answer.QUERIED})
+    environment = {"pip-audit": _pip_audit_version(), "asked": now.isoformat(timespec="seconds")}
+    try:
+        with _open(setting.service, context.declaration.root, now, setting.max_age_days) as service:
+            details["service"] = dict(service.about)
+            answer = _ask(service, pins)
+    except _UncheckedError as error:
+        return context.evidence(
+            NAME,
+            Verdict.UNCHECKED,
+            Level.NONE,
+            error.summary,
+            reason=error.reason,
+            details=details,
+            environment=environment,
+        )
+    verdict, reason, summary = _judge(answer, pins, service, details)
+    level = Level.NONE if verdict is Verdict.UNCHECKED else Level.STATIC
+    return context.evidence(
+        NAME, verdict, level, summary, reason=reason, details=details, environment=environment
+    )
+
+
+def _describe(context: Context, details: dict[str, Any]) -> tuple[Audited, ...]:
+    """Step 1, the components; they stand in the evidence whatever the verdict."""
+    document = strictjson.load_object(context.sbom.read_bytes(), what=context.sbom.name)
+    try:
+        with zipfile.ZipFile(context.wheel) as archive:
+            files = frozenset(archive.namelist())
+    except (OSError, zipfile.BadZipFile) as error:
+        raise InputError(f"cannot read {context.wheel.name}: {error}", reason="audit-sbom") from error
+    project = context.declaration.project
+    audited = classify(document, project=project.name, supplier=project.supplier, files=files)
+    details["components"] = [item.as_json() for item in audited]
+    details["counts"] = {answer.value: sum(item.answer is answer for item in audited) for answer in Answer}
+    return audited
+
+
+def _incomplete(context: Context, audited: Sequence[Audited]) -> tuple[str, str] | None:
+    """Step 1, what is missing: reason and summary of the first finding."""
+    unexplained = [item for item in audited if item.answer is Answer.UNEXPLAINED]
+    if unexplained:
+        named = "; ".join(f"{item.component} ({item.why})" for item in unexplained[:5])
+        return "audit-unexplained", f"{len(unexplained)} components cannot be audited: {named}"
+    host = {"platform_machine": context.row.host.value}
+    pins = [pin for pin in read_pins(context.lock) if pin.applies(host)]
+    dropped = missing_pins(audited, pins)
+    if dropped:
+        return "audit-dropped", f"locked, but no component of the SBOM: {', '.join(dropped[:8])}"
+    return None
+
+
+@contextlib.contextmanager
+def _open(setting: str, root: Path, now: dt.datetime, max_age_days: int) -> Iterator[Service]:
+    """Step 2."""
+    if setting == "none":
+        raise _UncheckedError("audit-no-service", "no advisory service is set (gates.audit.service)")
+    if setting == "online":
+        yield Service(
+            arguments=("--vulnerability-service", "pypi"),
+            control=CONTROLS[0],
+            about={"kind": "online", "source": "PyPI", "date": now.date().isoformat()},
+        )
+        return
+    if setting.startswith(("https://", "http://")):
+        yield Service(
+            arguments=("--vulnerability-service", "osv", "--osv-url", setting),
+            control=CONTROLS[0],
+            about={"kind": "osv", "source": setting, "date": now.date().isoformat()},
+        )
+        return
+    data = _folder(root / setting, now, max_age_days)
+    control = data.control()
+    if control is None:
+        _unchecked(
+            "audit-control", "no advisory of the folder lists an affected version to test the service with"
+        )
+    with advisories.serve(data) as url:
+        yield Service(
+            arguments=("--vulnerability-service", "osv", "--osv-url", url),
+            control=control,
+            about={
+                "kind": "folder",
+                "source": data.source,
+                "date": data.date.isoformat(),
+                "advisories": data.count,
+                "coverage": "all" if data.packages is None else sorted(data.packages),
+            },
+            data=data,
+        )
+
+
+def _folder(folder: Path, now: dt.datetime, max_age_days: int) -> advisories.Advisories:
+    try:
+        data = advisories.read_advisories(folder)
+    except InputError as error:
+        reason = error.reason if error.reason.startswith("audit-") else "audit-data"
+        raise _UncheckedError(reason, error.what) from error
+    except OSError as error:
+        raise _UncheckedError("audit-data", f"cannot read the advisories: {error.strerror}") from error
+    age = (now.date() - data.date).days
+    if age < 0:
+        _unchecked("audit-date", f"the advisories are dated {data.date}, which is yet to come")
+    if age > max_age_days:
+        _unchecked(
+            "audit-stale", f"the advisories of {data.source} are {age} days old; the limit is {max_age_days}"
+        )
+    return data
+
+
+def _unchecked(reason: str, summary: str) -> NoReturn:
+    raise _UncheckedError(reason, summary)
+
+
+def _ask(service: Service, pins: Sequence[tuple[str, str]]) -> Mapping[str, Any]:
+    """Steps 3 and 4: name -> pip-audit's entry for each pin; ``{"skipped": name}`` entries for a skip."""
+    name, version = service.control
+    try:
+        control = _pip_audit(service, [service.control])
+    except _ServiceFailedError as error:
+        raise _UncheckedError(
+            "audit-service", f"the advisory service gives no answer: {error.text}"
+        ) from error
+    if not control.get(name, {}).get("vulns"):
+        _unchecked(
+            "audit-control",
+            f"the advisory service does not report {name} {version}, which is known to be vulnerable",
+        )
+    if not pins:
+        return {}
+    try:
+        return _pip_audit(service, pins)
+    except _ServiceFailedError as error:
+        if error.skipped:
+            return {error.skipped: {"name": error.skipped, "skip_reason": error.text}}
+        raise _UncheckedError("audit-service", f"the advisory service failed: {error.text}") from error
+
+
+def _pip_audit(service: Service, pins: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Run pip-audit over exact pins and read its JSON.
+
+    Raises:
+        _ServiceFailedError: It printed no JSON: a skip (strict), no connection, or an answer it cannot read.
+    """
+    with tempfile.TemporaryDirectory(prefix="wheelmark-audit-") as name:
+        folder = Path(name)
+        requirements = folder / "pins.txt"
+        requirements.write_text(
+            "".join(f"{package}=={version}\n" for package, version in pins), encoding="utf-8"
+        )
+        command = [
+            *(sys.executable, "-m", "pip_audit", "--strict", "--format", "json", "--progress-spinner", "off"),
+            *(
+                "--no-deps",
+                "--disable-pip",
+                "--requirement",
+                str(requirements),
+                "--aliases",
+                "on",
+                "--desc",
+                "off",
+            ),
+            *("--cache-dir", str(folder / "cache"), "--timeout", "30", *service.arguments),
+        ]
+        environment = dict(os.environ)
+        if service.data is not None:
+            environment |= {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+        try:
+            done = subprocess.run(
+                command,
+                env=environment,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_TIMEOUT,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise _ServiceFailedError(f"pip-audit did not end within {_TIMEOUT} s", "") from error
+    return read_answer(done.stdout, done.stderr.decode(errors="replace"))
+
+
+def read_answer(output: bytes, messages: str) -> dict[str, Any]:
+    """The entries of pip-audit's JSON by package; the exit code is not asked, since 1 means two things.
+
+    Raises:
+        _ServiceFailedError: There is no JSON, or not the JSON that is known.
+    """
+    try:
+        document = strictjson.load_object(output, what="pip-audit's answer")
+        entries = document["dependencies"]
+        return {canonicalize_name(entry["name"]): entry for entry in entries}
+    except (InputError, KeyError, TypeError, AttributeError) as error:
+        lines = [line for line in messages.strip().splitlines() if not line.startswith("WARNING:")]
+        skipped = next((match for line in lines if (match := _SKIPPED.fullmatch(line))), None)
+        text = skipped["why"] if skipped else (lines[-1] if lines else str(error))
+        raise _ServiceFailedError(text[:500], skipped["name"] if skipped else "") from error
+
+
+def _judge(
+    answer: Mapping[str, Any], pins: Sequence[tuple[str, str]], service: Service, details: dict[str, Any]
+) -> tuple[Verdict, str, str]:
+    """Verdict, reason and summary from pip-audit's entries."""
+    found = [
+        {
+            "package": name,
+            "version": version,
+            "id": vulnerability["id"],
+            "aliases": sorted(vulnerability.get("aliases", [])),
+            "fixed_in": list(vulnerability.get("fix_versions", [])),
+        }
+        for name, version in pins
+        for vulnerability in answer.get(name, {}).get("vulns", [])
+    ]
+    details["vulnerabilities"] = found
+    if found:
+        named = ", ".join(f"{item['id']} ({item['package']} {item['version']})" for item in found[:8])
+        return Verdict.FAILED, "audit-vulnerable", f"{len(found)} known vulnerabilities: {named}"
+    skips = [entry for entry in answer.values() if "skip_reason" in entry]
+    if skips:
+        details["skipped"] = [{"package": entry["name"], "why": entry["skip_reason"]} for entry in skips]
+        named = ", ".join(f"{entry['name']} ({entry['skip_reason']})" for entry in skips[:5])
+        return Verdict.FAILED, "audit-skipped", f"should have been queried and was not: {named}"
+    absent = [f"{name} {version}" for name, version in pins if answer.get(name, {}).get("version") != version]
+    if absent:
+        details["skipped"] = [{"package": item, "why": "not in pip-audit's answer"} for item in absent]
+        return Verdict.FAILED, "audit-skipped", f"not in pip-audit's answer: {', '.join(absent[:8])}"
+    outside = [name for name, _version in pins if service.data is not None and not service.data.covers(name)]
+    if outside:
+        details["outside_coverage"] = outside
+        return (
+            Verdict.UNCHECKED,
+            "audit-coverage",
+            f"the advisories do not cover {len(outside)} of {len(pins)} packages: {', '.join(outside[:8])}",
+        )
+    return Verdict.PASSED, "", f"{len(pins)} packages queried, none with a known vulnerability"
+
+
+def _pip_audit_version() -> str:
+    if importlib.util.find_spec("pip_audit") is None:
+        raise ToolError(
+            "pip-audit is not installed",
+            fix="python3 -m pip install --require-hashes -r lockfiles/tools.txt",
+            reason="no-pip-audit",
+        )
+    return importlib.metadata.version("pip-audit")
