@@ -213,10 +213,14 @@ PoolBags pool_bags_of(int64_t dim) {
   const int64_t vectors = (dim + V::width - 1) / V::width;
   if (vectors <= 1) return pool_bags<V, Row, Index, Weighted, 1, false>;
   if (vectors <= 2) return pool_bags<V, Row, Index, Weighted, 2, false>;
-  if (vectors <= 4) return pool_bags<V, Row, Index, Weighted, 4, false>;
-  if (vectors <= 6) return pool_bags<V, Row, Index, Weighted, 6, false>;
-  if (vectors <= kMostVectors) return pool_bags<V, Row, Index, Weighted, kMostVectors, false>;
-  return pool_bags<V, Row, Index, Weighted, kMostVectors, true>;
+  if constexpr (V::width == 1) {  // only rows too short for every real vector come here
+    return pool_bags<V, Row, Index, Weighted, 4, false>;
+  } else {
+    if (vectors <= 4) return pool_bags<V, Row, Index, Weighted, 4, false>;
+    if (vectors <= 6) return pool_bags<V, Row, Index, Weighted, 6, false>;
+    if (vectors <= kMostVectors) return pool_bags<V, Row, Index, Weighted, kMostVectors, false>;
+    return pool_bags<V, Row, Index, Weighted, kMostVectors, true>;
+  }
 }
 
 template <class V, class Row, class Index>
