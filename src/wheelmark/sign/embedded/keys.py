@@ -1,0 +1,111 @@
+"""Private keys of one generation of the embedded domain: made once, kept in PEM files with mode 0600."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+from pathlib import Path
+from typing import TypeVar
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from wheelmark.errors import StateError
+from wheelmark.sign.embedded import storage
+
+PrivateKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
+_Key = TypeVar("_Key", ec.EllipticCurvePrivateKey, ed25519.Ed25519PrivateKey, rsa.RSAPrivateKey)
+PublicKey = ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey | rsa.RSAPublicKey
+_RSA_BITS = 2048
+"""What real issuers of identity tokens use (RFC 7518, section 3.3: 2048 or larger)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Keys:
+    """One key for each service, so that none can speak for another."""
+
+    authority: ec.EllipticCurvePrivateKey
+    """P-384: signs signing certificates."""
+    ct_log: ec.EllipticCurvePrivateKey
+    """P-256: signs certificate timestamps (RFC 6962, 2.1.4)."""
+    log: ed25519.Ed25519PrivateKey
+    """Signs checkpoints."""
+    timestamp_authority: ec.EllipticCurvePrivateKey
+    """P-384: signs the certificate of ``timestamping``."""
+    timestamping: ec.EllipticCurvePrivateKey
+    """P-256: signs timestamps."""
+    tokens: rsa.RSAPrivateKey
+    """RS256: signs identity tokens (cosign reads no other algorithm)."""
+
+
+def generate() -> Keys:
+    """New keys for one generation."""
+    return Keys(
+        authority=ec.generate_private_key(ec.SECP384R1()),
+        ct_log=ec.generate_private_key(ec.SECP256R1()),
+        log=ed25519.Ed25519PrivateKey.generate(),
+        timestamp_authority=ec.generate_private_key(ec.SECP384R1()),
+        timestamping=ec.generate_private_key(ec.SECP256R1()),
+        tokens=rsa.generate_private_key(public_exponent=65537, key_size=_RSA_BITS),
+    )
+
+
+def save(keys: Keys, folder: Path) -> None:
+    """Write each key to ``<name>.key.pem`` in ``folder``."""
+    for field in dataclasses.fields(keys):
+        key: PrivateKey = getattr(keys, field.name)
+        data = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        storage.write_new(folder / f"{field.name}.key.pem", data)
+
+
+def load(folder: Path) -> Keys:
+    """Read what ``save`` wrote.
+
+    Raises:
+        StateError: A key is absent, unreadable or of the wrong kind (reason ``trust-keys``).
+    """
+    return Keys(
+        authority=_load(folder / "authority.key.pem", ec.EllipticCurvePrivateKey),
+        ct_log=_load(folder / "ct_log.key.pem", ec.EllipticCurvePrivateKey),
+        log=_load(folder / "log.key.pem", ed25519.Ed25519PrivateKey),
+        timestamp_authority=_load(folder / "timestamp_authority.key.pem", ec.EllipticCurvePrivateKey),
+        timestamping=_load(folder / "timestamping.key.pem", ec.EllipticCurvePrivateKey),
+        tokens=_load(folder / "tokens.key.pem", rsa.RSAPrivateKey),
+    )
+
+
+def _load(path: Path, kind: type[_Key]) -> _Key:
+    try:
+        key = load_pem_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise StateError(
+            f"cannot read the key {path}: {error}",
+            fix="restore a backup (wheelmark trust restore), or move the domain's folder away and create anew",
+            reason="trust-keys",
+        ) from error
+    if not isinstance(key, kind):
+        raise StateError(f"{path} holds a key of another kind", reason="trust-keys")
+    return key
+
+
+def public_der(key: PublicKey) -> bytes:
+    """SubjectPublicKeyInfo in DER."""
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def key_hash(key: PublicKey) -> bytes:
+    """sha256 of SubjectPublicKeyInfo: how RFC 6962 (3.2) names logs and issuers."""
+    return hashlib.sha256(public_der(key)).digest()
+
+
+def base64_text(data: bytes) -> str:
+    """Standard base64, as protobuf JSON writes bytes."""
+    return base64.b64encode(data).decode()

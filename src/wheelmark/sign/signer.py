@@ -1,0 +1,212 @@
+"""Sign in-toto statements with the ordinary sigstore client, and verify what was signed before it is used.
+
+1. A token is got from the domain: minted in process, or from the surroundings.
+2. The client asks for a certificate, signs the statement in a DSSE envelope, has the signature timestamped and
+   logged. It gives a new key and certificate well before the ten minutes of the old one are over.
+3. A bundle without an RFC 3161 timestamp is refused: the client only warns when a timestamp authority fails.
+4. The bundle is brought into canonical form.
+5. Those very bytes are verified with sigstore's verifier against the domain's trusted root and the identity
+   that was asked for, and their payload is compared with the statement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from sigstore import dsse
+from sigstore import sign as client
+from sigstore.models import Bundle, ClientTrustConfig
+from sigstore.verify import Verifier, policy
+
+from wheelmark.attest.bundle import canonical_bundle
+from wheelmark.attest.dsse import PAYLOAD_TYPE
+from wheelmark.attest.statement import read_statement
+from wheelmark.errors import SignError, WheelmarkError
+from wheelmark.sign import embedded, identity
+from wheelmark.sign.domains import Domain
+
+RENEW_AFTER = dt.timedelta(minutes=5)
+"""Age at which a certificate is replaced; Fulcio's live ten minutes."""
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+class Signer:
+    """Signs statements under one identity. Not for use by several threads.
+
+    Args:
+        domain: The trust domain, for messages and tables.
+        config: Where the services are, and the root that their answers must verify against.
+        token: Gives a fresh identity token.
+        clock: Gives the time that a certificate's age is counted by.
+    """
+
+    def __init__(
+        self,
+        *,
+        domain: Domain,
+        config: ClientTrustConfig,
+        token: Callable[[], str],
+        clock: Callable[[], dt.datetime] = _now,
+    ) -> None:
+        self.domain = domain
+        self.certificates = 0
+        """How many certificates were asked for so far."""
+        self._context = client.SigningContext.from_trust_config(config)
+        self._verifier = Verifier(trusted_root=config.trusted_root)
+        self._token = token
+        self._clock = clock
+        self._client: client.Signer | None = None
+        self._identity: identity.Identity | None = None
+        self._since = clock()
+
+    @property
+    def identity(self) -> identity.Identity:
+        """The identity that bundles are signed under.
+
+        Raises:
+            SignError: There is none.
+        """
+        self._fresh_client()
+        assert self._identity is not None  # noqa: S101 - _fresh_client set it or raised
+        return self._identity
+
+    def sign(self, statement: bytes) -> bytes:
+        """Sign one statement.
+
+        Args:
+            statement: The statement's bytes (``Statement.as_bytes``); they are signed as they are.
+
+        Returns:
+            The bundle v0.3 in canonical form, verified.
+
+        Raises:
+            InputError: ``statement`` is no statement.
+            SignError: A service refused or failed (reason ``sign``), there is no timestamp (``no-timestamp``),
+                or the result does not verify (``not-verified``).
+        """
+        read_statement(statement)
+        try:
+            bundle = self._fresh_client().sign_dsse(dsse.Statement(statement))
+        except WheelmarkError:
+            raise
+        except Exception as error:  # sigstore raises errors of its own, of requests, pydantic and more
+            raise self._failure("signing failed", error) from error
+        if bundle.verification_material.timestamp_verification_data is None:
+            raise SignError(
+                f"the {self.domain.value} domain's timestamp authority gave no timestamp",
+                cause="the authority is unreachable, or the signing configuration names none",
+                fix="sign again; where it stays so, look at tsaUrls of the signing configuration",
+                reason="no-timestamp",
+            )
+        data = canonical_bundle(bundle.to_json().encode())
+        self._verify(data, statement)
+        return data
+
+    def _fresh_client(self) -> client.Signer:
+        if self._client is None or self._clock() - self._since >= RENEW_AFTER:
+            token = identity.parse(self._token())
+            self._since = self._clock()
+            try:
+                self._client = client.Signer(token, self._context)
+            except Exception as error:  # as in sign
+                raise self._failure("no signing certificate was given", error) from error
+            self._identity = identity.certified(token)
+            self.certificates += 1
+        return self._client
+
+    def _verify(self, data: bytes, statement: bytes) -> None:
+        expected = self.identity
+        rule = policy.Identity(identity=expected.name, issuer=expected.issuer)
+        try:
+            kind, payload = self._verifier.verify_dsse(Bundle.from_json(data), rule)
+        except Exception as error:
+            raise SignError(
+                f"what was just signed in the {self.domain.value} domain does not verify: {error}",
+                cause="the services' keys are not those of the trusted root, or they certified somebody else",
+                fix="nothing was written; compare the trusted root with the instance's own",
+                reason="not-verified",
+            ) from error
+        if kind != PAYLOAD_TYPE or payload != statement:
+            raise SignError("what was signed is not the statement that was given", reason="not-verified")
+
+    def _failure(self, what: str, error: Exception) -> SignError:
+        why = str(error.__cause__ or error) or type(error).__name__
+        return SignError(
+            f"{what} in the {self.domain.value} domain: {type(error).__name__}: {why}",
+            cause="a service of the domain refused the request or cannot be reached",
+            reason="sign",
+        )
+
+
+@contextlib.contextmanager
+def open_signer(
+    domain: Domain = Domain.EMBEDDED,
+    *,
+    config: Path | None = None,
+    state: Path | None = None,
+    name: str = embedded.RELEASE_IDENTITY,
+) -> Iterator[Signer]:
+    """A signer in one trust domain, good until the context ends.
+
+    Args:
+        domain: Which domain. There is no falling back from one to another.
+        config: For ``file``: the ``ClientTrustConfig`` to sign with.
+        state: For ``embedded``: the state directory; ``None`` for this machine's own.
+        name: For ``embedded``: the identity to sign under. Elsewhere the identity is the token's.
+
+    Raises:
+        SignError: No identity (reason ``no-identity``), or the configuration cannot be used.
+    """
+    if domain is Domain.EMBEDDED:
+        with embedded.open_instance(state) as instance, instance.serving() as made:
+            yield Signer(
+                domain=domain, config=_parse(made, "embedded domain"), token=lambda: instance.mint(name)
+            )
+        return
+    # Asked first: whoever has no identity need not wait for a download.
+    token = identity.ambient_token()
+    loaded = _public() if domain is Domain.PUBLIC else _read(config)
+    yield Signer(domain=domain, config=loaded, token=_once_then_ambient(token))
+
+
+def _once_then_ambient(token: str) -> Callable[[], str]:
+    waiting = [token]
+    return lambda: waiting.pop() if waiting else identity.ambient_token()
+
+
+def _public() -> ClientTrustConfig:
+    try:
+        return ClientTrustConfig.production()
+    except Exception as error:  # TUF, network and parsing errors of several libraries
+        raise SignError(
+            f"the public Sigstore instance's trust configuration cannot be fetched: {error}",
+            cause="no network, or the clock of this machine is wrong",
+            reason="sign-config",
+        ) from error
+
+
+def _read(path: Path | None) -> ClientTrustConfig:
+    if path is None:
+        raise SignError(
+            "the file domain needs a ClientTrustConfig",
+            fix="name the instance's configuration file",
+            reason="sign-config",
+        )
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SignError(f"cannot read {path}: {error.strerror}", reason="sign-config") from error
+    return _parse(data, str(path))
+
+
+def _parse(data: bytes, what: str) -> ClientTrustConfig:
+    try:
+        return ClientTrustConfig.from_json(data.decode())
+    except Exception as error:  # pydantic, Unicode and sigstore's own
+        raise SignError(f"{what} holds no ClientTrustConfig: {error}", reason="sign-config") from error
