@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import nox
@@ -20,53 +21,100 @@ ROOT = Path(__file__).parent
 
 
 def install(session: nox.Session, lock: str) -> None:
-    """Install a lock by hash and this project itself, unless this environment holds exactly these already."""
+    """Install a lock by hash, and this project, unless this environment holds exactly these already."""
     lock_file = ROOT / "lockfiles" / lock
     marker = Path(session.virtualenv.location) / "wheelmark-lock"
-    wanted = hashlib.sha256(lock_file.read_bytes() + (ROOT / "pyproject.toml").read_bytes()).hexdigest()
-    wanted += f" {ROOT}"
-    if marker.is_file() and marker.read_text() == wanted:
+    held = hashlib.sha256(lock_file.read_bytes() + (ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    wanted = f"{held} {ROOT}"
+    if marker.is_file() and marker.read_text(encoding="utf-8") == wanted:
         return
     session.install("--require-hashes", "--no-deps", "-r", str(lock_file))
     session.install("--no-deps", "--no-build-isolation", "-e", str(ROOT))
-    marker.write_text(wanted)
+    marker.write_text(wanted, encoding="utf-8")
 
 
-def wheelmark(session: nox.Session, command: str, *arguments: str) -> None:
-    session.run("python", "-m", "wheelmark", command, *arguments, *session.posargs)
+def wheelmark(session: nox.Session, *arguments: str) -> None:
+    session.run("python", "-m", "wheelmark", *arguments)
 
 
 @nox.session(tags=["release"], default=False)
 def build(session: nox.Session) -> None:
     """Compile kernels and native code, assemble and describe the wheels."""
     install(session, "tools.txt")
-    wheelmark(session, "build")
+    wheelmark(session, "build", *session.posargs)
 
 
 @nox.session(tags=["release"], default=False)
 def test(session: nox.Session) -> None:
     """Run every declared gate on the very bytes in dist/."""
     install(session, "tools.txt")
-    wheelmark(session, "test")
+    wheelmark(session, "test", *session.posargs)
 
 
 @nox.session(tags=["release"], default=False)
 def sign(session: nox.Session) -> None:
     """Close the release, state what is known of it, sign the statements."""
     install(session, "tools.txt")
-    wheelmark(session, "sign")
+    wheelmark(session, "sign", *session.posargs)
 
 
 @nox.session(default=False)
 def verify(session: nox.Session) -> None:
-    """Verify dist/ under the embedded development policy."""
+    """Verify dist/ under the embedded development policy, or what the arguments name."""
     install(session, "tools.txt")
-    arguments = session.posargs or ["dist", "--policy", "policies/embedded-dev.toml"]
-    session.run("python", "-m", "wheelmark", "verify", *arguments)
+    wheelmark(session, "verify", *(session.posargs or ["dist", "--policy", "policies/embedded-dev.toml"]))
 
 
 @nox.session(default=False)
 def lock(session: nox.Session) -> None:
     """Write lockfiles/ from pyproject.toml and wheelmark.toml."""
     install(session, "tools.txt")
-    wheelmark(session, "lock")
+    wheelmark(session, "lock", *session.posargs)
+
+
+@nox.session(default=False)
+def bench(session: nox.Session) -> None:
+    """Measure the pipeline itself; prints a table for docs/benchmarks."""
+    install(session, "tools.txt")
+    session.run("python", "tests/bench/run.py", *session.posargs)
+
+
+@nox.session
+def check(session: nox.Session) -> None:
+    """Lint, types, layers, unit, kernel and integration tests, workflows, docs and drift."""
+    install(session, "check.txt")
+    lint(session)
+    docs(session)
+    session.run("pytest", "tests/unit", "--disable-socket", "--allow-unix-socket", "-q", *session.posargs)
+    kernels(session)
+    session.run("pytest", "tests/integration", "-q", *session.posargs)
+
+
+def lint(session: nox.Session) -> None:
+    """Style, types, import layers, workflows."""
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
+    session.run("lint-imports", "--no-logo")
+    session.run("zizmor", "--offline", "--pedantic", ".github/workflows")
+    workflows = sorted(str(path) for path in (ROOT / ".github" / "workflows").glob("*.yml"))
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
+
+
+def docs(session: nox.Session) -> None:
+    """Generated files are up to date, locks fit their inputs, the site builds without a warning."""
+    wheelmark(session, "check")
+    wheelmark(session, "docs", "--check")
+    wheelmark(session, "lock", "--check")
+    session.run(
+        "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(Path(session.create_tmp(), "site"))
+    )
+
+
+def kernels(session: nox.Session) -> None:
+    """The payload's numerics, in the build environment (triton and torch), never in ours."""
+    locks = ["lockfiles/build.txt", "lockfiles/check.txt"]
+    python = session.run("python", "-m", "wheelmark", "environment", *locks, silent=True)
+    interpreter = str(python).strip().splitlines()[-1]
+    environment = {"PYTHONPATH": os.pathsep.join([str(ROOT / "kernels"), str(ROOT / "src")])}
+    session.run(interpreter, "-m", "pytest", "tests/kernels", "-q", external=True, env=environment)

@@ -16,7 +16,19 @@ from collections.abc import Sequence
 import wheelmark
 from wheelmark.errors import Exit, WheelmarkError
 
-COMMANDS = ("check", "plan", "doctor", "build", "test", "sign", "verify", "lock", "trust", "docs")
+COMMANDS = (
+    "check",
+    "plan",
+    "doctor",
+    "build",
+    "test",
+    "sign",
+    "verify",
+    "lock",
+    "trust",
+    "docs",
+    "environment",
+)
 
 __all__ = ["COMMANDS", "build_parser", "main"]
 
