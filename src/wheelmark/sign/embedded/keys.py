@@ -6,7 +6,6 @@ import base64
 import dataclasses
 import hashlib
 from pathlib import Path
-from typing import TypeVar
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -22,7 +21,6 @@ from wheelmark.errors import StateError
 from wheelmark.sign.embedded import storage
 
 PrivateKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
-_Key = TypeVar("_Key", ec.EllipticCurvePrivateKey, ed25519.Ed25519PrivateKey, rsa.RSAPrivateKey)
 PublicKey = ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey | rsa.RSAPublicKey
 _RSA_BITS = 2048
 """What real issuers of identity tokens use (RFC 7518, section 3.3: 2048 or larger)."""
@@ -72,28 +70,39 @@ def load(folder: Path) -> Keys:
     Raises:
         StateError: A key is absent, unreadable or of the wrong kind (reason ``trust-keys``).
     """
+    log, tokens = _load(folder / "log.key.pem"), _load(folder / "tokens.key.pem")
+    if not isinstance(log, ed25519.Ed25519PrivateKey) or not isinstance(tokens, rsa.RSAPrivateKey):
+        raise _other_kind(folder)
     return Keys(
-        authority=_load(folder / "authority.key.pem", ec.EllipticCurvePrivateKey),
-        ct_log=_load(folder / "ct_log.key.pem", ec.EllipticCurvePrivateKey),
-        log=_load(folder / "log.key.pem", ed25519.Ed25519PrivateKey),
-        timestamp_authority=_load(folder / "timestamp_authority.key.pem", ec.EllipticCurvePrivateKey),
-        timestamping=_load(folder / "timestamping.key.pem", ec.EllipticCurvePrivateKey),
-        tokens=_load(folder / "tokens.key.pem", rsa.RSAPrivateKey),
+        authority=_load_elliptic(folder / "authority.key.pem"),
+        ct_log=_load_elliptic(folder / "ct_log.key.pem"),
+        log=log,
+        timestamp_authority=_load_elliptic(folder / "timestamp_authority.key.pem"),
+        timestamping=_load_elliptic(folder / "timestamping.key.pem"),
+        tokens=tokens,
     )
 
 
-def _load(path: Path, kind: type[_Key]) -> _Key:
+def _load_elliptic(path: Path) -> ec.EllipticCurvePrivateKey:
+    key = _load(path)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise _other_kind(path)
+    return key
+
+
+def _load(path: Path) -> object:
     try:
-        key = load_pem_private_key(path.read_bytes(), None)
+        return load_pem_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise StateError(
             f"cannot read the key {path}: {error}",
             fix="restore a backup (wheelmark trust restore), or move the domain's folder away and create anew",
             reason="trust-keys",
         ) from error
-    if not isinstance(key, kind):
-        raise StateError(f"{path} holds a key of another kind", reason="trust-keys")
-    return key
+
+
+def _other_kind(path: Path) -> StateError:
+    return StateError(f"{path} holds a key of another kind", reason="trust-keys")
 
 
 def public_der(key: PublicKey) -> bytes:
