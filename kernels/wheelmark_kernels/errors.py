@@ -49,8 +49,7 @@ class KernelUnavailable(RuntimeError):  # noqa: N818 - what callers catch is a s
             )
         if self.may_fall_back:
             lines.append(
-                f"  fallback: set {FALLBACK_VARIABLE}=1 (or pass fallback=True) to run plain PyTorch on this "
-                "device, or move the tensors to the CPU"
+                f"  fallback: set {FALLBACK_VARIABLE}=1 to run plain PyTorch on this device, or move the tensors to the CPU"
             )
         else:
             lines.append("  the installed files are not those of the release: install the wheel again")
