@@ -10,12 +10,15 @@ import dataclasses
 import datetime as dt
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
-from wheelmark.attest.fields import Fields, time_text
+from wheelmark.attest.fields import Fields, read_time, time_text
 from wheelmark.evidence import Evidence, Verdict
 
 VULNS = "https://in-toto.io/attestation/vulns/v0.2"
 _REASON = "vulns"
+_ADVISORIES = "https://wheelmark.dev/advisories/"
+"""Names, as a URI, advisory data whose source is given as words."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, order=True)
@@ -26,6 +29,8 @@ class Finding:
     """``GHSA-…``, ``PYSEC-…`` or ``CVE-…``."""
     purl: str = ""
     """The component, as a package URL."""
+    aliases: tuple[str, ...] = ()
+    """Other names of the advisory, sorted."""
     severities: tuple[tuple[str, str], ...] = ()
     """Pairs of method (``CVSS_V3``) and score, as the advisory states them."""
 
@@ -47,29 +52,37 @@ class Scan:
 
     @classmethod
     def of(cls, evidence: Evidence) -> Scan | None:
-        """The scan that an audit gate made, or ``None`` where the gate is UNCHECKED and none was made.
+        """The scan that an audit gate made of all its components, or ``None`` where it made none.
 
-        The gate's ``details`` hold ``scanner`` (``uri``, ``version``), ``database`` (``uri``, ``version``,
-        ``lastUpdate``), ``findings`` (each ``id``, ``purl``, and ``severity``: a list of ``method``, ``score``),
-        ``started`` and ``finished``; times are RFC 3339 in UTC. Other members of ``details`` are not looked at.
+        An UNCHECKED audit made none, even where some packages were asked: an empty result would say that all were.
+
+        Args:
+            evidence: With ``details.service`` (``source``, ``date``), ``details.vulnerabilities`` (each ``package``,
+                ``version``, ``id``, ``aliases``) and ``environment`` (``pip-audit``: version, ``asked``: time).
 
         Raises:
             InputError: The gate answered and a field is absent or malformed (reason ``vulns``).
         """
-        if evidence.verdict is Verdict.UNCHECKED and "scanner" not in evidence.details:
+        if evidence.verdict is Verdict.UNCHECKED or "vulnerabilities" not in evidence.details:
             return None
-        fields = Fields(evidence.details, what=f"evidence of {evidence.gate}", reason=_REASON)
-        scanner = fields.inner("scanner", ("uri", "version"))
-        database = fields.inner("database", ("uri", "version", "lastUpdate"))
+        details = Fields(evidence.details, what=f"evidence of {evidence.gate}", reason=_REASON)
+        environment = Fields(evidence.environment, what=details.what, reason=_REASON)
+        service = Fields(details.mapping("service"), what=f"{details.what}: service", reason=_REASON)
+        version, source, date = (
+            environment.string("pip-audit"),
+            service.string("source"),
+            service.string("date"),
+        )
+        asked = _asked(environment.string("asked"), details)
         return cls(
-            scanner_uri=scanner.string("uri"),
-            scanner_version=scanner.string("version"),
-            database_uri=database.string("uri"),
-            database_version=database.string("version", ""),
-            database_updated=database.time("lastUpdate"),
-            findings=tuple(sorted(_evidence_finding(fields, item) for item in fields.items("findings"))),
-            started=fields.time("started"),
-            finished=fields.time("finished"),
+            scanner_uri=f"pkg:pypi/pip-audit@{version}",
+            scanner_version=version,
+            database_uri=source if ":" in source else _ADVISORIES + quote(source),
+            database_version=date,
+            database_updated=read_time(f"{date}T00:00:00Z", what=f"{details.what}: date", reason=_REASON),
+            findings=tuple(sorted(_found(details, item) for item in details.items("vulnerabilities"))),
+            started=asked,
+            finished=asked,
         )
 
     def as_predicate(self) -> dict[str, Any]:
@@ -122,28 +135,31 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
         "id": finding.id,
         "severity": [{"method": method, "score": score} for method, score in finding.severities],
     }
-    if finding.purl:
-        value["annotations"] = [{"purl": finding.purl}]
+    notes = {"purl": finding.purl, "aliases": list(finding.aliases)}
+    if found := {name: note for name, note in notes.items() if note}:
+        value["annotations"] = [found]
     return value
 
 
 def _read_finding(scanner: Fields, value: Any) -> Finding:
-    fields = Fields(
-        value, what=f"{scanner.what}: result", reason=_REASON, known=("id", "severity", "annotations")
+    what = f"{scanner.what}: result"
+    fields = Fields(value, what=what, reason=_REASON, known=("id", "severity", "annotations"))
+    scores = [Fields(item, what=f"{what}: severity", reason=_REASON) for item in fields.items("severity")]
+    notes = [Fields(item, what=f"{what}: annotation", reason=_REASON) for item in fields.items("annotations")]
+    return Finding(
+        id=fields.string("id"),
+        purl=next((purl for note in notes if (purl := note.string("purl", ""))), ""),
+        aliases=tuple(sorted(alias for note in notes for alias in note.strings("aliases"))),
+        severities=tuple((score.string("method"), score.string("score")) for score in scores),
     )
-    purl = ""
-    for note in fields.items("annotations"):
-        purl = Fields(note, what="annotation", reason=_REASON).string("purl", "") or purl
-    return Finding(id=fields.string("id"), purl=purl, severities=_severities(fields))
 
 
-def _evidence_finding(evidence: Fields, value: Any) -> Finding:
-    fields = Fields(value, what=f"{evidence.what}: finding", reason=_REASON)
-    return Finding(id=fields.string("id"), purl=fields.string("purl"), severities=_severities(fields))
+def _found(evidence: Fields, value: Any) -> Finding:
+    fields = Fields(value, what=f"{evidence.what}: vulnerability", reason=_REASON)
+    purl = f"pkg:pypi/{quote(fields.string('package'))}@{quote(fields.string('version'))}"
+    return Finding(id=fields.string("id"), purl=purl, aliases=tuple(sorted(fields.strings("aliases"))))
 
 
-def _severities(fields: Fields) -> tuple[tuple[str, str], ...]:
-    scores = (
-        Fields(item, what=f"{fields.what}: severity", reason=_REASON) for item in fields.items("severity")
-    )
-    return tuple((score.string("method"), score.string("score")) for score in scores)
+def _asked(text: str, evidence: Fields) -> dt.datetime:
+    # The gate writes the offset as +00:00, which is the same time as Z.
+    return read_time(text.replace("+00:00", "Z"), what=f"{evidence.what}: asked", reason=_REASON)

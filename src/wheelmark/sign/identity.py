@@ -54,7 +54,7 @@ def ambient_token() -> str:
     return token
 
 
-def parse(token: str) -> IdentityToken:
+def parse_token(token: str) -> IdentityToken:
     """A token that is good now, for Sigstore.
 
     Raises:

@@ -21,12 +21,14 @@ from sigstore import sign as client
 from sigstore.models import Bundle, ClientTrustConfig
 from sigstore.verify import Verifier, policy
 
+from wheelmark import digests, strictjson
 from wheelmark.attest.bundle import canonical_bundle
 from wheelmark.attest.dsse import PAYLOAD_TYPE
 from wheelmark.attest.statement import read_statement
 from wheelmark.errors import SignError, WheelmarkError
-from wheelmark.sign import embedded, identity
+from wheelmark.sign import embedded
 from wheelmark.sign.domains import Domain
+from wheelmark.sign.identity import Identity, ambient_token, certified, parse_token
 
 RENEW_AFTER = dt.timedelta(minutes=5)
 """Age at which a certificate is replaced; Fulcio's live ten minutes."""
@@ -41,7 +43,8 @@ class Signer:
 
     Args:
         domain: The trust domain, for messages and tables.
-        config: Where the services are, and the root that their answers must verify against.
+        config: Canonical or other JSON of a ``ClientTrustConfig``: where the services are, and the root that
+            their answers must verify against.
         token: Gives a fresh identity token.
         clock: Gives the time that a certificate's age is counted by.
     """
@@ -50,31 +53,46 @@ class Signer:
         self,
         *,
         domain: Domain,
-        config: ClientTrustConfig,
+        config: bytes,
         token: Callable[[], str],
         clock: Callable[[], dt.datetime] = _now,
     ) -> None:
         self.domain = domain
         self.certificates = 0
         """How many certificates were asked for so far."""
-        self._context = client.SigningContext.from_trust_config(config)
-        self._verifier = Verifier(trusted_root=config.trusted_root)
+        try:
+            parsed = ClientTrustConfig.from_json(config.decode())
+            self._trusted_root = digests.canonical_json(strictjson.loads(config)["trustedRoot"])
+            self._context = client.SigningContext.from_trust_config(parsed)
+            self._verifier = Verifier(trusted_root=parsed.trusted_root)
+        except Exception as error:  # pydantic, Unicode and sigstore's own
+            raise SignError(
+                f"the {domain.value} domain's ClientTrustConfig cannot be used: {error}", reason="sign-config"
+            ) from error
         self._token = token
         self._clock = clock
         self._client: client.Signer | None = None
-        self._identity: identity.Identity | None = None
+        self._identity: Identity | None = None
         self._since = clock()
 
     @property
-    def identity(self) -> identity.Identity:
-        """The identity that bundles are signed under.
+    def identity(self) -> str:
+        """The name that bundles are signed under.
 
         Raises:
-            SignError: There is none.
+            SignError: No certificate is given.
         """
-        self._fresh_client()
-        assert self._identity is not None  # noqa: S101 - _fresh_client set it or raised
-        return self._identity
+        return self._certified().name
+
+    @property
+    def issuer(self) -> str:
+        """The OIDC issuer that vouches for ``identity``; raises as it does."""
+        return self._certified().issuer
+
+    @property
+    def trusted_root(self) -> bytes:
+        """Canonical JSON of the root that bundles verify against: to be published, never to be trusted as found."""
+        return self._trusted_root
 
     def sign(self, statement: bytes) -> bytes:
         """Sign one statement.
@@ -110,18 +128,23 @@ class Signer:
 
     def _fresh_client(self) -> client.Signer:
         if self._client is None or self._clock() - self._since >= RENEW_AFTER:
-            token = identity.parse(self._token())
+            token = parse_token(self._token())
             self._since = self._clock()
             try:
                 self._client = client.Signer(token, self._context)
             except Exception as error:  # as in sign
                 raise self._failure("no signing certificate was given", error) from error
-            self._identity = identity.certified(token)
+            self._identity = certified(token)
             self.certificates += 1
         return self._client
 
+    def _certified(self) -> Identity:
+        self._fresh_client()
+        assert self._identity is not None  # noqa: S101 - _fresh_client set it or raised
+        return self._identity
+
     def _verify(self, data: bytes, statement: bytes) -> None:
-        expected = self.identity
+        expected = self._certified()
         rule = policy.Identity(identity=expected.name, issuer=expected.issuer)
         try:
             kind, payload = self._verifier.verify_dsse(Bundle.from_json(data), rule)
@@ -165,24 +188,23 @@ def open_signer(
     """
     if domain is Domain.EMBEDDED:
         with embedded.open_instance(state) as instance, instance.serving() as made:
-            yield Signer(
-                domain=domain, config=_parse(made, "embedded domain"), token=lambda: instance.mint(name)
-            )
+            yield Signer(domain=domain, config=made, token=lambda: instance.mint(name))
         return
     # Asked first: whoever has no identity need not wait for a download.
-    token = identity.ambient_token()
+    token = ambient_token()
     loaded = _public() if domain is Domain.PUBLIC else _read(config)
     yield Signer(domain=domain, config=loaded, token=_once_then_ambient(token))
 
 
 def _once_then_ambient(token: str) -> Callable[[], str]:
     waiting = [token]
-    return lambda: waiting.pop() if waiting else identity.ambient_token()
+    return lambda: waiting.pop() if waiting else ambient_token()
 
 
-def _public() -> ClientTrustConfig:
+def _public() -> bytes:
     try:
-        return ClientTrustConfig.production()
+        # The client fetches and checks this with TUF; it hands it out only as its own object.
+        return ClientTrustConfig.production()._inner.to_json().encode()  # noqa: SLF001
     except Exception as error:  # TUF, network and parsing errors of several libraries
         raise SignError(
             f"the public Sigstore instance's trust configuration cannot be fetched: {error}",
@@ -191,7 +213,7 @@ def _public() -> ClientTrustConfig:
         ) from error
 
 
-def _read(path: Path | None) -> ClientTrustConfig:
+def _read(path: Path | None) -> bytes:
     if path is None:
         raise SignError(
             "the file domain needs a ClientTrustConfig",
@@ -199,14 +221,6 @@ def _read(path: Path | None) -> ClientTrustConfig:
             reason="sign-config",
         )
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise SignError(f"cannot read {path}: {error.strerror}", reason="sign-config") from error
-    return _parse(data, str(path))
-
-
-def _parse(data: bytes, what: str) -> ClientTrustConfig:
-    try:
-        return ClientTrustConfig.from_json(data.decode())
-    except Exception as error:  # pydantic, Unicode and sigstore's own
-        raise SignError(f"{what} holds no ClientTrustConfig: {error}", reason="sign-config") from error
