@@ -1,1 +1,1 @@
-"""To be described by its room."""
+"""Building: kernels ahead of time (``kernels``), the native library (``native``), the wheel (``wheel``)."""
