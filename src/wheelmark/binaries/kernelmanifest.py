@@ -103,7 +103,7 @@ class Variant:
     """One compiled form of a kernel: its object, what it needs, and what it assumes.
 
     Registers, spills, static shared memory, toolkit and arch repeat what the object's bytes say;
-    ``check_objects`` compares them. ``shared``, ``global_scratch`` and ``num_warps`` stand in no object: only
+    ``kernelobjects.check_objects`` compares them. ``shared``, ``global_scratch`` and ``num_warps`` stand in no object: only
     the compiler knew them.
     """
 
@@ -123,7 +123,7 @@ class Variant:
     static_shared: int
     """Bytes of shared memory or LDS that the object itself reserves for a block."""
     registers: int
-    """Registers a thread: as ptxas counts them, or VGPR + AGPR."""
+    """Registers a thread: as ptxas counts them, or vector and accumulation registers together."""
     spill_stores: int
     """CUDA: store instructions to local memory. ROCm: spilled VGPRs + SGPRs."""
     spill_loads: int
