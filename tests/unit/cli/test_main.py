@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wheelmark.cli import COMMANDS, build_parser, main
+from wheelmark.errors import Exit
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in COMMANDS:
+        with pytest.raises(SystemExit) as caught:
+            build_parser().parse_args([command, "--help"])
+        assert caught.value.code == 0
+        assert "--json" in capsys.readouterr().out
+
+
+def test_an_error_goes_to_stderr_with_its_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", str(tmp_path)]) == Exit.CONFIG
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "next step:" in said.err
+
+
+def test_json_errors_are_one_document_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--json", str(tmp_path)]) == Exit.CONFIG
+    assert json.loads(capsys.readouterr().out)["reason"] == "no-declaration"
+
+
+@pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["build", "--no-such"]])
+def test_a_line_that_makes_no_sense(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == Exit.USAGE
+    assert capsys.readouterr().err
+
+
+def test_help_imports_no_room_that_works() -> None:
+    """``wheelmark --help`` stays instant: it loads neither sigstore nor any building room."""
+    program = (
+        "import sys; from wheelmark.cli import build_parser; build_parser().format_help();"
+        "print([m for m in sys.modules if m.split('.')[0] in ('sigstore', 'cryptography', 'cyclonedx', 'requests')"
+        " or m.startswith(('wheelmark.pipeline', 'wheelmark.build', 'wheelmark.verify'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_plan_lists_every_target(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--json", "--project", str(ROOT)]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert len(plan["targets"]) == 9
+    assert all(item["buildable"] or item["fix"] for item in plan["targets"])
+
+
+def test_a_target_that_cannot_be_built_is_named_with_its_remedy(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHEELMARK_CXX_AARCH64", "no-such-compiler")
+    assert main(["plan", "--json", "--project", str(ROOT)]) == 0
+    items = {item["target"]: item for item in json.loads(capsys.readouterr().out)["targets"]}
+    assert items["cpu-aarch64"]["buildable"] is False
+    assert items["cpu-aarch64"]["fix"]
+    assert items["cpu-x86_64"]["buildable"] is True
+    assert main(["plan", "--project", str(ROOT), "--release"]) == Exit.TOOL
+    assert main(["plan", "--project", str(ROOT), "--targets", "cpu-aarch64"]) == Exit.TOOL
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert main(["plan", "--project", str(ROOT)]) == Exit.CONFIG
+    assert "nothing can be built" in capsys.readouterr().err
+
+
+def test_an_unknown_target_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--project", str(ROOT), "--targets", "cuda-sm91"]) == Exit.CONFIG
+    assert "cuda-sm90" in capsys.readouterr().err
+
+
+def test_doctor_says_what_mends_each_absence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHEELMARK_CXX_AARCH64", "no-such-compiler")
+    assert main(["doctor", "--json"]) == Exit.OK
+    needs = {need["name"]: need for need in json.loads(capsys.readouterr().out)["needs"]}
+    assert needs["C++ compiler for aarch64"]["fix"].startswith("apt-get install")
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert main(["doctor"]) == Exit.TOOL
+    assert "MISSING" in capsys.readouterr().out
+
+
+def test_generated_files_are_up_to_date() -> None:
+    assert main(["docs", "--check", "--project", str(ROOT)]) == 0
