@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 
@@ -57,6 +58,20 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(json.dumps(error.as_json(), indent=2))
         print(f"wheelmark {args.command}: {error}", file=sys.stderr)
         return int(error.exit_code)
+    except BrokenPipeError:
+        # Whoever read our output has gone; there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(Exit.INTERNAL)
+    except Exception as error:  # noqa: BLE001 - a defect must not end with exit code 1, which says "rejected"
+        if os.environ.get("WHEELMARK_DEBUG"):
+            raise
+        print(
+            f"wheelmark {args.command}: internal error: {type(error).__name__}: {error}\n"
+            "  likely cause: a defect in Wheelmark\n"
+            "  next step:    run again with WHEELMARK_DEBUG=1 and report the traceback",
+            file=sys.stderr,
+        )
+        return int(Exit.INTERNAL)
     except KeyboardInterrupt:
         print(f"wheelmark {args.command}: interrupted; nothing half-written was left", file=sys.stderr)
         return int(Exit.INTERRUPTED)

@@ -24,7 +24,7 @@ from wheelmark.build.wheel import assemble_wheel
 from wheelmark.config import HostArch, TargetRow
 from wheelmark.errors import StateError
 from wheelmark.lock.environment import Environment, locked_environment
-from wheelmark.lock.runtime import runtime_lock
+from wheelmark.lock.plan import runtime_lock
 from wheelmark.manifest import NotBuilt
 from wheelmark.pipeline.planning import Plan, PlannedTarget, make_plan
 from wheelmark.pipeline.progress import Progress
@@ -190,9 +190,7 @@ def _wheel(
             native=native,
             kernels=kernels,
             output=Path(folder),
-            sbom=lambda files: embedded_document(
-                files, declaration=declaration, row=row, lock=lock, native=native, kernels=kernels
-            ),
+            sbom=lambda files: embedded_document(files, declaration=declaration, row=row, native=native),
         )
         document = describe_wheel(
             made, declaration=declaration, row=row, lock=lock, native=native, kernels=kernels
