@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
-import datetime
+import datetime as dt
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -61,10 +61,10 @@ PublicKey = ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey | rsa.RSAPublic
 class Window:
     """A closed interval of time; ``end`` is ``None`` while it is open."""
 
-    start: datetime.datetime
-    end: datetime.datetime | None = None
+    start: dt.datetime
+    end: dt.datetime | None = None
 
-    def contains(self, time: datetime.datetime) -> bool:
+    def contains(self, time: dt.datetime) -> bool:
         """Whether ``time`` lies in it, the first and the last instant included."""
         return self.start <= time and (self.end is None or time <= self.end)
 
@@ -139,7 +139,7 @@ class Root:
     """The trusted root as parsed JSON."""
 
 
-def load_root(  # noqa: PLR0913 - the fields of a policy's [[root]]
+def load_root(
     path: Path, *, name: str, sha256: str, issuers: tuple[str, ...], level: str, canonical: bool = False
 ) -> Root:
     """The root in ``path``, whose bytes must have the digest ``sha256``.
@@ -237,15 +237,14 @@ def _document(data: bytes, name: str) -> Mapping[str, Any]:
         document = strictjson.load_object(data, what=f"trust root {name!r}", limits=_LIMITS)
     except InputError as error:
         raise ConfigError(error.what, reason="root-shape") from error
-    if document.get("mediaType") == CONFIG_TYPE:
-        document = document.get("trustedRoot")  # type: ignore[assignment]  # checked on the next line
-    if not isinstance(document, dict) or document.get("mediaType") not in ROOT_TYPES:
+    found: Any = document.get("trustedRoot") if document.get("mediaType") == CONFIG_TYPE else document
+    if not isinstance(found, dict) or found.get("mediaType") not in ROOT_TYPES:
         raise ConfigError(
             f"trust root {name!r} is not a Sigstore trusted root",
             fix=f"use a file whose mediaType is {ROOT_TYPES[0]}",
             reason="root-shape",
         )
-    return document
+    return found
 
 
 def _authorities(document: Mapping[str, Any], field: str, name: str) -> tuple[Authority, ...]:
@@ -312,10 +311,10 @@ def _window(item: Mapping[str, Any], field: str, name: str) -> Window:
     return Window(start=start, end=_time(valid["end"]) if valid.get("end") else None)
 
 
-def _time(text: str) -> datetime.datetime:
-    time = datetime.datetime.fromisoformat(_FRACTION.sub(r"\1", text))
+def _time(text: str) -> dt.datetime:
+    time = dt.datetime.fromisoformat(_FRACTION.sub(r"\1", text))
     if time.tzinfo is None:
-        raise ValueError(f"time without a zone: {text}")  # noqa: TRY004 - read_material turns it into ours
+        raise ValueError(f"time without a zone: {text}")
     return time
 
 

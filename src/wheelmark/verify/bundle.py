@@ -248,7 +248,7 @@ def _shape(text: str) -> InputError:
 
 def _known(value: Any, names: str) -> None:
     if not isinstance(value, dict):
-        raise _shape(f"an object with {names.split()[0]} is expected")
+        raise _shape(f"an object with {names.split(maxsplit=1)[0]} is expected")
     unknown = sorted(set(value) - set(names.split()))
     if unknown:
         raise _shape(f"unknown member {unknown[0]!r:.80}")

@@ -7,7 +7,7 @@ Chain and extensions are checked by ``cryptography``'s RFC 5280 verifier; certif
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import datetime as dt
 import struct
 from collections.abc import Iterable, Mapping
 
@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509 import verification
-from cryptography.x509.certificate_transparency import LogEntryType, Version
+from cryptography.x509.certificate_transparency import LogEntryType
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from wheelmark import digests
@@ -81,7 +81,7 @@ def issued_by(certificate: x509.Certificate, authorities: Iterable[Authority]) -
 
 
 def check_chain(
-    certificate: x509.Certificate, authorities: Iterable[Authority], time: datetime.datetime
+    certificate: x509.Certificate, authorities: Iterable[Authority], time: dt.datetime
 ) -> x509.Certificate:
     """The certificate that issued ``certificate``, all valid at ``time``.
 
@@ -120,7 +120,7 @@ def check_transparency(
     certificate: x509.Certificate,
     issuer: x509.Certificate,
     logs: Iterable[LogKey],
-    time: datetime.datetime,
+    time: dt.datetime,
 ) -> None:
     """Check the certificate's one signed certificate timestamp (RFC 6962, section 3.2).
 
@@ -135,7 +135,9 @@ def check_transparency(
     """
     try:
         found = list(
-            certificate.extensions.get_extension_for_class(x509.PrecertificateSignedCertificateTimestamps).value
+            certificate.extensions.get_extension_for_class(
+                x509.PrecertificateSignedCertificateTimestamps
+            ).value
         )
         data = _signed_data(certificate, issuer, found)
     except RejectedError:
@@ -154,7 +156,7 @@ def check_transparency(
             else f"the certificate timestamp names an unknown log {sct.log_id.hex()}",
             reason="sct",
         )
-    promised = sct.timestamp.replace(tzinfo=datetime.UTC)
+    promised = sct.timestamp.replace(tzinfo=dt.UTC)
     if not any(log.window.contains(promised) and log.window.contains(time) for log in signed):
         raise RejectedError(
             f"the certificate transparency log was not trusted at {promised.isoformat()}", reason="ct-window"
@@ -198,9 +200,7 @@ def _is_authority(certificate: x509.Certificate) -> bool:
         return False
 
 
-def _build_chain(
-    certificate: x509.Certificate, authority: Authority, time: datetime.datetime
-) -> x509.Certificate:
+def _build_chain(certificate: x509.Certificate, authority: Authority, time: dt.datetime) -> x509.Certificate:
     # The defaults of the web's profile ask for a server or client usage; code signing is checked by us.
     # Everything else of the profile stays.
     any_usage = (x509.ExtendedKeyUsage, verification.Criticality.AGNOSTIC, None)
@@ -238,8 +238,7 @@ def _signed_data(
     sct = found[0]
     key = issuer.public_key()
     if (
-        sct.version is not Version.v1
-        or sct.entry_type is not LogEntryType.PRE_CERTIFICATE
+        sct.entry_type is not LogEntryType.PRE_CERTIFICATE
         or not isinstance(sct.signature_hash_algorithm, hashes.SHA256)
         or not isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey)
     ):
@@ -248,15 +247,17 @@ def _signed_data(
         digests.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
     )
     body = certificate.tbs_precertificate_bytes
-    milliseconds = round(sct.timestamp.replace(tzinfo=datetime.UTC).timestamp() * 1000)
-    return b"".join([
-        struct.pack("!BBQH", 0, 0, milliseconds, 1),
-        issuer_id,
-        len(body).to_bytes(3, "big"),
-        body,
-        struct.pack("!H", len(sct.extension_bytes)),
-        sct.extension_bytes,
-    ])
+    milliseconds = round(sct.timestamp.replace(tzinfo=dt.UTC).timestamp() * 1000)
+    return b"".join(
+        [
+            struct.pack("!BBQH", 0, 0, milliseconds, 1),
+            issuer_id,
+            len(body).to_bytes(3, "big"),
+            body,
+            struct.pack("!H", len(sct.extension_bytes)),
+            sct.extension_bytes,
+        ]
+    )
 
 
 def _identity(name: x509.GeneralName) -> str:

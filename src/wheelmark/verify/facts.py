@@ -23,7 +23,7 @@ A bundle that fails is an exception with a reason code: ``RejectedError`` (bad e
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import datetime as dt
 from collections.abc import Mapping, Sequence
 
 from cryptography import x509
@@ -56,7 +56,7 @@ class Facts:
     claims: Mapping[str, str]
     """Further extensions of the certificate, by the last number of Fulcio's arc."""
     certificate_sha256: str
-    times: tuple[datetime.datetime, ...]
+    times: tuple[dt.datetime, ...]
     """Every signed time, earliest first; never empty."""
     log_origin: str
     log_index: int
@@ -72,7 +72,7 @@ class Facts:
     """Fields of the bundle that no signature covers and nothing recomputes."""
 
     @property
-    def time(self) -> datetime.datetime:
+    def time(self) -> dt.datetime:
         """The latest signed time."""
         return self.times[-1]
 
@@ -219,16 +219,16 @@ def _check_signature(bundle: Bundle, certificate: x509.Certificate, digest: byte
         elif isinstance(key, rsa.RSAPublicKey):
             key.verify(bundle.signature, data, padding.PKCS1v15(), algorithm)
     except InvalidSignature as error:
-        raise RejectedError("the signature is not the certificate's over this content", reason="signature") from error
+        raise RejectedError(
+            "the signature is not the certificate's over this content", reason="signature"
+        ) from error
 
 
-def _signed_times(
-    bundle: Bundle, root: Root
-) -> tuple[tuple[datetime.datetime, ...], tuple[str, ...]]:
+def _signed_times(bundle: Bundle, root: Root) -> tuple[tuple[dt.datetime, ...], tuple[str, ...]]:
     """Signed times, and what was ignored because another time stands without it."""
     if len(set(bundle.timestamps)) != len(bundle.timestamps):
         raise RejectedError("the bundle has one timestamp twice", reason="timestamp-other")
-    times: list[datetime.datetime] = []
+    times: list[dt.datetime] = []
     failures: list[WheelmarkError] = []
     promised = log.check_promise(bundle.entry, root.material.logs)
     if promised is not None:

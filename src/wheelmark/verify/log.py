@@ -9,7 +9,7 @@ may carry other signatures (witnesses, a second key): they are noted, never beli
 from __future__ import annotations
 
 import base64
-import datetime
+import datetime as dt
 import hashlib
 import re
 from collections.abc import Callable, Sequence
@@ -120,7 +120,7 @@ def check_inclusion(proof: Proof, body: bytes) -> None:
 
 
 def check_checkpoint(
-    entry: LogEntry, logs: Sequence[LogKey], times: Sequence[datetime.datetime]
+    entry: LogEntry, logs: Sequence[LogKey], times: Sequence[dt.datetime]
 ) -> tuple[str, bool]:
     """Check that the log signed a checkpoint for exactly the tree of the inclusion proof.
 
@@ -160,7 +160,7 @@ def check_checkpoint(
     return origin, signatures.count("\n") == 1
 
 
-def check_promise(entry: LogEntry, logs: Sequence[LogKey]) -> datetime.datetime | None:
+def check_promise(entry: LogEntry, logs: Sequence[LogKey]) -> dt.datetime | None:
     """The time that a Rekor v1 log promised with its own signature; ``None`` without a promise.
 
     Raises:
@@ -176,19 +176,23 @@ def check_promise(entry: LogEntry, logs: Sequence[LogKey]) -> datetime.datetime 
         raise RejectedError(
             f"the log {entry.log_id.hex()} is none of this root's transparency logs", reason="log-unknown"
         )
-    signed = digests.canonical_json({
-        "body": base64.b64encode(entry.body).decode(),
-        "integratedTime": entry.integrated_time,
-        "logID": entry.log_id.hex(),
-        "logIndex": entry.index,
-    })
+    signed = digests.canonical_json(
+        {
+            "body": base64.b64encode(entry.body).decode(),
+            "integratedTime": entry.integrated_time,
+            "logID": entry.log_id.hex(),
+            "logIndex": entry.index,
+        }
+    )
     promise = entry.promise
     signing = [log for log in named if log.verifies(promise, signed)]
     if not signing:
         raise RejectedError("the inclusion promise is not signed by the log", reason="promise")
-    time = datetime.datetime.fromtimestamp(entry.integrated_time, tz=datetime.UTC)
+    time = dt.datetime.fromtimestamp(entry.integrated_time, tz=dt.UTC)
     if not any(log.window.contains(time) for log in signing):
-        raise RejectedError("the transparency log was not trusted at the time it promised", reason="log-window")
+        raise RejectedError(
+            "the transparency log was not trusted at the time it promised", reason="log-window"
+        )
     return time
 
 
@@ -251,9 +255,7 @@ def _matches_hashedrekord_v1(
             },
         }
 
-    return _matches_with_pem(
-        spec, lambda: spec["signature"]["publicKey"]["content"], build, certificate
-    )
+    return _matches_with_pem(spec, lambda: spec["signature"]["publicKey"]["content"], build, certificate)
 
 
 def _matches_dsse_v1(spec: Any, content: Envelope, certificate: x509.Certificate) -> bool:
@@ -262,9 +264,7 @@ def _matches_dsse_v1(spec: Any, content: Envelope, certificate: x509.Certificate
         return {
             "envelopeHash": spec["envelopeHash"],
             "payloadHash": {"algorithm": "sha256", "value": digests.sha256(content.payload)},
-            "signatures": [
-                {"signature": base64.b64encode(content.signature).decode(), "verifier": pem}
-            ],
+            "signatures": [{"signature": base64.b64encode(content.signature).decode(), "verifier": pem}],
         }
 
     return _matches_with_pem(spec, lambda: spec["signatures"][0]["verifier"], build, certificate)

@@ -50,8 +50,9 @@ class ReferenceClient:
         Raises:
             RejectedError: It does not accept the bundle (``second-opinion``).
         """
-        from sigstore.hashes import HashAlgorithm, Hashed  # noqa: PLC0415 - 0.3 s, only when a bundle is verified
+        from sigstore.hashes import Hashed  # noqa: PLC0415 - 0.3 s, only when a bundle is verified
         from sigstore.models import Bundle  # noqa: PLC0415
+        from sigstore_models.common.v1 import HashAlgorithm  # noqa: PLC0415
 
         try:
             if self._verifier is None:

@@ -6,7 +6,7 @@ time-stamping usage and the imprint. The authority's window of trust is closed a
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import hashlib
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ _IMPRINTS = {
 }
 
 
-def check_timestamp(token: bytes, signature: bytes, authorities: Sequence[Authority]) -> datetime.datetime:
+def check_timestamp(token: bytes, signature: bytes, authorities: Sequence[Authority]) -> dt.datetime:
     """The time that an authority signed for ``signature``.
 
     Args:
@@ -40,7 +40,7 @@ def check_timestamp(token: bytes, signature: bytes, authorities: Sequence[Author
     function = _IMPRINTS.get(imprint.hash_algorithm.dotted_string)
     if function is None or function(signature).digest() != imprint.message:
         raise RejectedError("the timestamp is over another signature", reason="timestamp-other")
-    time = response.tst_info.gen_time.astimezone(datetime.UTC)
+    time = response.tst_info.gen_time.astimezone(dt.UTC)
     failures: list[str] = []
     signing: list[Authority] = []
     for authority in authorities:

@@ -8,8 +8,8 @@ exit codes. Only ``Accepted`` ever installs, starts or promotes anything.
 from __future__ import annotations
 
 import dataclasses
-import datetime
-from collections.abc import Mapping
+import datetime as dt
+from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
 from wheelmark.errors import Exit
@@ -30,7 +30,7 @@ class Accepted:
     """Name of the policy's signer rule that matched."""
     identity: str
     issuer: str
-    time: datetime.datetime
+    time: dt.datetime
     """When it was signed, by a timestamp that the root vouches for."""
     predicates: tuple[str, ...]
     """Predicate types that were found and hold."""
@@ -103,6 +103,11 @@ def exit_code(verdict: Verdict) -> Exit:
             assert_never(verdict)
 
 
+def worst(codes: Iterable[Exit]) -> Exit:
+    """The worst of several exit codes of verdicts; of none, ``MISSING``: nothing verified is no success."""
+    return max(codes, key=_SEVERITY.index, default=Exit.MISSING)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
     """What verification of one path found: every verdict, in the order of the subjects."""
@@ -115,9 +120,7 @@ class Report:
     @property
     def exit_code(self) -> Exit:
         """The worst of the verdicts; nothing verified is never success."""
-        if not self.verdicts:
-            return Exit.MISSING
-        return max((exit_code(verdict) for verdict in self.verdicts), key=_SEVERITY.index)
+        return worst(exit_code(verdict) for verdict in self.verdicts)
 
     @property
     def accepted(self) -> bool:

@@ -1,0 +1,58 @@
+"""``wheelmark verify``: may these exact bytes be used, by the word of this policy?"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+from pathlib import Path
+
+NAME = "verify"
+HELP = "verify a release directory or a wheel under a policy of yours"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a release directory, or a wheel")
+    parser.add_argument(
+        "--policy",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="whom to trust and what to ask for; no default",
+    )
+    parser.add_argument(
+        "--bundle",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="a further bundle for a wheel (may be given more than once)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Verify every path; the worst of the verdicts is the exit code."""
+    from wheelmark.errors import InputError
+    from wheelmark.verify import load_policy, verify_release, verify_wheel
+    from wheelmark.verify.verdict import Report, refusal, worst
+
+    policy = load_policy(args.policy)
+    now = dt.datetime.now(dt.UTC)
+    reports: list[Report] = []
+    for path in args.paths:
+        try:
+            if path.suffix == ".whl" and not path.is_dir():
+                reports.append(verify_wheel(path, policy, now=now, bundles=args.bundle))
+            else:
+                reports.append(verify_release(path, policy, now=now))
+        except InputError as error:
+            verdict = refusal(str(path), error.reason, error.what)
+            reports.append(Report(path=str(path), policy=policy.source, verdicts=(verdict,)))
+    code = worst(report.exit_code for report in reports)
+    if args.json:
+        document = {"exit_code": int(code), "reports": [report.as_json() for report in reports]}
+        print(json.dumps(document, indent=2, sort_keys=True))
+    else:
+        print("\n\n".join(report.as_table() for report in reports))
+    return int(code)

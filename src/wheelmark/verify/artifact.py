@@ -1,0 +1,145 @@
+"""What one wheel's bytes say, and everything that is wrong with them. An edge: it reads a file once.
+
+The digest is of the bytes that were looked into: the wheel's reader gives both, and reads each member against
+the digest that it found before. Code objects are compared with the kernel manifest both ways.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from wheelmark import digests
+from wheelmark.binaries.kernelmanifest import FOLDER, NAME, KernelManifest, read_kernel_manifest
+from wheelmark.binaries.kernelobjects import Problem, check_objects
+from wheelmark.binaries.wheel import Wheel, read_wheel
+from wheelmark.errors import InputError, WheelmarkError
+
+_OBJECT_SUFFIXES = (".cubin", ".hsaco")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WheelFacts:
+    """What a wheel's bytes say."""
+
+    path: str
+    """As the report names it."""
+    name: str
+    """File name."""
+    sha256: str
+    size: int
+    problems: tuple[Problem, ...] = ()
+    distribution: str = ""
+    """Name in METADATA; empty where the bytes could not be read."""
+    version: str = ""
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Path in the wheel -> sha256."""
+    kernels: KernelManifest | None = None
+    kernel_files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Name of the kernel manifest and of each object -> sha256."""
+
+
+def examine_wheel(path: Path, *, subject: str) -> WheelFacts:
+    """Read a wheel and find what is wrong with its bytes.
+
+    Args:
+        path: The file.
+        subject: How the report names it.
+
+    Raises:
+        InputError: The file cannot be read, or is no plain file (``unreadable``).
+    """
+    with open_plain(path) as stream:
+        # A reader of a link or a pipe would have waited or strayed: the wheel's reader opens the path itself.
+        try:
+            wheel = read_wheel(path, name=path.name)
+            kernels, kernel_files, problems = _examine_kernels(wheel)
+        except InputError as error:
+            found = Problem(reason=error.reason, text=error.what)
+            return _unreadable(path, stream, subject, found)
+        except WheelmarkError:
+            raise
+        except Exception as error:  # noqa: BLE001 - row 44: anything a library raises is a refusal
+            found = Problem(reason="library", text=f"{type(error).__name__}: {str(error)[:300]}")
+            return _unreadable(path, stream, subject, found)
+    return WheelFacts(
+        path=subject,
+        name=path.name,
+        sha256=wheel.sha256,
+        size=wheel.size,
+        problems=problems,
+        distribution=wheel.name,
+        version=str(wheel.version),
+        files={name: item.sha256 for name, item in wheel.files.items()},
+        kernels=kernels,
+        kernel_files=kernel_files,
+    )
+
+
+def _unreadable(path: Path, stream: io.BufferedReader, subject: str, problem: Problem) -> WheelFacts:
+    return WheelFacts(
+        path=subject,
+        name=path.name,
+        sha256=digests.sha256_stream(stream),
+        size=stream.tell(),
+        problems=(problem,),
+    )
+
+
+def open_plain(path: Path) -> io.BufferedReader:
+    """Open a plain file for reading; a link, a pipe or a device is refused without touching it.
+
+    Raises:
+        InputError: Reason ``unreadable``.
+    """
+    try:
+        # Without O_NONBLOCK, opening a named pipe would wait for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", reason="unreadable") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise InputError(f"{path} is no plain file", reason="unreadable")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """The bytes of a plain file of at most ``limit`` bytes.
+
+    Raises:
+        InputError: Larger (``json-too-large``), or not readable.
+    """
+    with open_plain(path) as stream:
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise InputError(f"{path} is over {limit:,} bytes", reason="json-too-large")
+    return data
+
+
+def _examine_kernels(
+    wheel: Wheel,
+) -> tuple[KernelManifest | None, dict[str, str], tuple[Problem, ...]]:
+    manifests = [name for name in wheel.files if PurePosixPath(name).parts[-2:] == (FOLDER, NAME)]
+    objects = [name for name in wheel.files if name.endswith(_OBJECT_SUFFIXES)]
+    if not manifests:
+        problems = tuple(
+            Problem(reason="kernel-manifest-missing", text=f"{name} has no kernel manifest")
+            for name in objects
+        )
+        return None, {}, problems
+    folder = PurePosixPath(manifests[0]).parent
+    inside = [name for name in wheel.files if PurePosixPath(name).parent == folder and name != manifests[0]]
+    problems = tuple(
+        Problem(reason="object-unlisted", text=f"{name} lies outside the folder of the kernel manifest")
+        for name in [*objects, *manifests[1:]]
+        if name not in inside
+    )
+    manifest = read_kernel_manifest(wheel.read(manifests[0]))
+    bytes_of = {PurePosixPath(name).name: wheel.read(name) for name in inside}
+    problems += check_objects(manifest, bytes_of)
+    files = {PurePosixPath(name).name: wheel.files[name].sha256 for name in [manifests[0], *inside]}
+    return manifest, files, problems

@@ -1,0 +1,416 @@
+"""A release directory, looked at whole: every file accounted for, hashed, and bound by a signature.
+
+``gather`` is the edge (it walks, hashes, reads and establishes facts) and gives a value; ``judge`` is pure.
+The order:
+
+1. ``release.json`` in canonical form.
+2. Every file under the directory is listed there, or has its place in the fixed layout; no links.
+3. Every listed file has the digest and size that the manifest says.
+4. Every bundle verifies; beside each lies its statement, byte for byte, and no statement without a bundle.
+5. A trusted root beside them is the policy's own; a bundle beside a wheel is a copy of the provenance.
+6. The provenance is about exactly the files of the release and ``release.json``.
+7. Each wheel under the requirement for its target (see ``evaluate``).
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import datetime as dt
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from wheelmark import digests, manifest
+from wheelmark.errors import InputError, WheelmarkError
+from wheelmark.manifest import Entry, Kind, ReleaseManifest
+from wheelmark.verify.artifact import WheelFacts, examine_wheel, open_plain, read_bounded
+from wheelmark.verify.bundle import LIMITS
+from wheelmark.verify.evaluate import Attestation, Case, evaluate_wheel, judge_signer
+from wheelmark.verify.facts import Examiner, Facts
+from wheelmark.verify.policy import Kind as RuleKind
+from wheelmark.verify.policy import Policy, Predicate, Requirement, Signer
+from wheelmark.verify.verdict import Accepted, Refusal, Report, Verdict, refusal
+
+MAX_FILES = 100_000
+BUNDLE = ".sigstore.json"
+_ROOT_COPY = "trust/trusted_root.json"
+_DOCUMENT = 64 << 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Release:
+    """Everything that is known of a release directory."""
+
+    manifest: ReleaseManifest
+    manifest_sha256: str
+    refusals: tuple[Refusal, ...]
+    """What is wrong with files and bundles."""
+    wheels: Mapping[str, WheelFacts]
+    """Path -> facts."""
+    attestations: tuple[Attestation, ...]
+    documents: Mapping[str, bytes]
+    """Path of an SBOM -> bytes."""
+
+
+def verify_release_directory(path: Path, policy: Policy, *, now: dt.datetime) -> Report:
+    """Verify a release directory.
+
+    Args:
+        path: The directory (``dist/``).
+        policy: Whom to trust and what to ask for.
+        now: The verifier's clock, with a zone.
+
+    Raises:
+        InputError: This is no release directory (``not-a-release``).
+        ConfigError: The policy has no requirement for a target of the release.
+    """
+    if not (path / manifest.NAME).is_file():
+        raise InputError(
+            f"{path} holds no {manifest.NAME}",
+            cause="it is no release directory, or the release was not signed yet",
+            fix="name the directory that `nox -s sign` wrote",
+            reason="not-a-release",
+        )
+    try:
+        release = gather(path, policy)
+    except InputError as error:
+        verdicts: tuple[Verdict, ...] = (refusal(manifest.NAME, error.reason, error.what),)
+    else:
+        verdicts = judge(release, policy, now)
+    return Report(path=str(path), policy=policy.source, verdicts=verdicts)
+
+
+def gather(path: Path, policy: Policy) -> Release:
+    """Read a release directory.
+
+    Raises:
+        InputError: ``release.json`` cannot be read (1), or there are too many files.
+    """
+    data = read_bounded(path / manifest.NAME, _DOCUMENT)  # 1
+    release = ReleaseManifest.from_bytes(data)
+    names = digests.tree_files(path)
+    if len(names) > MAX_FILES:
+        raise InputError(
+            f"{path} holds {len(names):,} files; the limit is {MAX_FILES:,}", reason="input-limit"
+        )
+    entries = {entry.path: entry for entry in release.entries}
+    refusals = list(_unaccounted(path, names, entries))  # 2
+    present = {name for name in names if not (path / name).is_symlink()}
+    wheels, found = _examine_wheels(path, present, release)
+    refusals += found
+    refusals += list(_differing(path, release.entries, present, wheels))  # 3
+    bundles = {name: path / name for name in names if _is_bundle(name)}
+    attestations, payloads, found = _examine_bundles(bundles, Examiner(policy.roots))  # 4
+    refusals += found
+    refusals += list(_statements(path, present, payloads))
+    refusals += list(_copies(path, present, release, policy, attestations))  # 5
+    documents = {
+        entry.path: read_bounded(path / entry.path, _DOCUMENT)
+        for entry in release.of_kind(Kind.SBOM)
+        if entry.path in present and entry.size <= _DOCUMENT
+    }
+    return Release(
+        manifest=release,
+        manifest_sha256=digests.sha256(data),
+        refusals=tuple(refusals),
+        wheels=wheels,
+        attestations=attestations,
+        documents=documents,
+    )
+
+
+def judge(release: Release, policy: Policy, now: dt.datetime) -> tuple[Verdict, ...]:
+    """Verdicts on everything in a release; pure.
+
+    Raises:
+        ConfigError: The policy has no requirement for a target.
+    """
+    rules = {
+        entry.path: policy.requirement(RuleKind.RELEASE, entry.target)
+        for entry in release.manifest.of_kind(Kind.WHEEL)
+    }
+    verdicts: list[Verdict] = list(release.refusals)
+    verdicts += _judge_whole(release, tuple(rules.values()), policy, now)  # 6
+    for entry in release.manifest.of_kind(Kind.WHEEL):  # 7
+        wheel = release.wheels.get(entry.path)
+        if wheel is None:
+            continue  # gather said why
+        refusals = list(_wheel_in_release(release, entry, wheel))
+        found = evaluate_wheel(_case(release, entry, wheel), rules[entry.path], policy, now)
+        verdicts += [*refusals, *(item for item in found if not (refusals and isinstance(item, Accepted)))]
+    return tuple(verdicts)
+
+
+def _judge_whole(
+    release: Release, rules: Sequence[Requirement], policy: Policy, now: dt.datetime
+) -> tuple[Verdict, ...]:
+    """The verdict on ``release.json``, and on every bundle that is about something else or by somebody else."""
+    expected = {entry.subject_name: entry.sha256 for entry in release.manifest.entries}
+    expected[manifest.NAME] = release.manifest_sha256
+    everybody = [signer.name for signer in policy.signers]
+    refusals = list(_whole_refusals(release.manifest, rules))
+    for item in release.attestations:
+        refusals += _strangers(item, expected)
+        answer = judge_signer(item.facts, policy, everybody, now)
+        if not isinstance(answer, Signer):
+            refusals.append(refusal(item.path, answer[0], answer[1]))
+    allowed = sorted(set(everybody).intersection(*(rule.signers for rule in rules)))
+    provenance: list[tuple[Facts, Signer]] = []
+    for item in release.attestations:
+        statement, answer = item.facts.statement, judge_signer(item.facts, policy, allowed, now)
+        if statement is None or statement.predicate_type != Predicate.PROVENANCE.uri:
+            continue
+        if isinstance(answer, Signer):
+            provenance.append((item.facts, answer))
+        if lacks := sorted(set(expected) - {subject.name for subject in statement.subjects}):
+            refusals.append(refusal(item.path, "subject-lacking", f"it is not about {', '.join(lacks)}"))
+    if not provenance:
+        refusals.append(refusal(manifest.NAME, "predicate-missing", "no provenance of a signer that counts"))
+    if refusals:
+        return tuple(refusals)
+    facts, signer = provenance[0]
+    return (_accept_whole(release, facts, signer, policy),)
+
+
+def _whole_refusals(whole: ReleaseManifest, rules: Sequence[Requirement]) -> Iterator[Refusal]:
+    if not rules:
+        yield refusal(manifest.NAME, "wheel-absent", "the release holds no wheel")
+    if whole.partial and not all(rule.allow_partial for rule in rules):
+        lacks = ", ".join(item.target for item in whole.not_built)
+        yield refusal(manifest.NAME, "partial", f"the release lacks {lacks}")
+    if whole.snapshot and not all(rule.allow_snapshot for rule in rules):
+        yield refusal(manifest.NAME, "snapshot", "built from a tree with uncommitted changes")
+    if set(whole.targets) != {entry.target for entry in whole.of_kind(Kind.WHEEL)}:
+        yield refusal(manifest.NAME, "release-target", "the targets listed are not those of the wheels")
+
+
+def _accept_whole(release: Release, facts: Facts, signer: Signer, policy: Policy) -> Accepted:
+    whole, root = release.manifest, policy.root(facts.root)
+    lacks = ", ".join(item.target for item in whole.not_built)
+    return Accepted(
+        subject=manifest.NAME,
+        sha256=release.manifest_sha256,
+        level=root.level,
+        root=root.name,
+        signer=signer.name,
+        identity=facts.identity,
+        issuer=facts.issuer,
+        time=facts.time,
+        predicates=(Predicate.PROVENANCE.uri,),
+        notes=(
+            *([f"partial: lacks {lacks}"] if whole.partial else []),
+            *(["a snapshot of a tree with uncommitted changes"] if whole.snapshot else []),
+        ),
+    )
+
+
+def _strangers(item: Attestation, expected: Mapping[str, str]) -> Iterator[Refusal]:
+    """Subjects of a statement that are no file of this release."""
+    statement = item.facts.statement
+    if statement is None:
+        yield refusal(item.path, "statement-expected", "a bare signature has no place in a release")
+        return
+    for subject in statement.subjects:
+        if subject.name not in expected:
+            code = "subject-name" if subject.sha256 in expected.values() else "subject-extra"
+            yield refusal(item.path, code, f"about {subject.name!r}, which the release does not hold")
+        elif expected[subject.name] != subject.sha256:
+            yield refusal(
+                item.path,
+                "subject-digest",
+                f"about {subject.name} with sha256 {subject.sha256}; it has another",
+            )
+
+
+def _case(release: Release, entry: Entry, wheel: WheelFacts) -> Case:
+    about = [item for item in release.manifest.entries if item.describes == entry.sha256]
+    sboms = [item.path for item in about if item.kind is Kind.SBOM]
+    return Case(
+        wheel=wheel,
+        target=entry.target,
+        attestations=release.attestations,
+        document=release.documents.get(sboms[0], b"") if sboms else b"",
+        evidence_files={
+            PurePosixPath(item.path).stem: item.sha256 for item in about if item.kind is Kind.EVIDENCE
+        },
+        levels=release.manifest.levels.get(entry.target, {}),
+    )
+
+
+def _wheel_in_release(release: Release, entry: Entry, wheel: WheelFacts) -> Iterator[Refusal]:
+    """What a wheel's own bytes say against what the release says of it."""
+    if wheel.problems:
+        return  # its bytes say nothing that could be compared
+    whole = release.manifest
+    if wheel.kernels is not None and str(wheel.kernels.target) != entry.target:
+        yield refusal(
+            entry.path,
+            "kernel-manifest-target",
+            f"its kernels are for {wheel.kernels.target}; the release says {entry.target}",
+        )
+    if wheel.kernels is None and not entry.target.startswith("cpu-"):
+        yield refusal(entry.path, "kernel-manifest-missing", f"a wheel for {entry.target} without kernels")
+    if canonicalize_name(wheel.distribution) != canonicalize_name(whole.project) or not _same_release(
+        wheel.version, whole.version
+    ):
+        yield refusal(
+            entry.path,
+            "wheel-name",
+            f"it is {wheel.distribution} {wheel.version}; the release is {whole.project} {whole.version}",
+        )
+    copies = {
+        PurePosixPath(item.path).name: item.sha256
+        for item in whole.entries
+        if item.kind in {Kind.KERNEL_MANIFEST, Kind.CODE_OBJECT} and item.target == entry.target
+    }
+    if copies != dict(wheel.kernel_files):
+        yield refusal(
+            entry.path, "kernel-copy", f"kernels/{entry.target}/ does not hold the wheel's own code objects"
+        )
+
+
+def _same_release(version: str, release: str) -> bool:
+    try:
+        return Version(version).public == Version(release).public
+    except InvalidVersion:
+        return False
+
+
+def _unaccounted(path: Path, names: Sequence[str], entries: Mapping[str, Entry]) -> Iterator[Refusal]:
+    wheels = {name for name, entry in entries.items() if entry.kind is Kind.WHEEL}
+    for name in names:
+        folder, _, rest = name.rpartition("/")
+        known = (
+            name in entries
+            or name in {manifest.NAME, _ROOT_COPY}
+            or (folder == "statements" and rest.endswith(".json"))
+            or (folder == "bundles" and rest.endswith(BUNDLE))
+            or name.removesuffix(BUNDLE) in wheels
+        )
+        if (path / name).is_symlink():
+            yield refusal(name, "unaccounted-file", "a link, which may lead anywhere")
+        elif not known:
+            yield refusal(name, "unaccounted-file", f"neither {manifest.NAME} nor the layout accounts for it")
+
+
+def _examine_wheels(
+    path: Path, present: set[str], release: ReleaseManifest
+) -> tuple[dict[str, WheelFacts], list[Refusal]]:
+    wheels: dict[str, WheelFacts] = {}
+    refusals: list[Refusal] = []
+    for entry in release.of_kind(Kind.WHEEL):
+        if entry.path not in present:
+            continue  # step 3 says so
+        try:
+            wheels[entry.path] = examine_wheel(path / entry.path, subject=entry.path)
+        except InputError as error:
+            refusals.append(refusal(entry.path, error.reason, error.what))
+    return wheels, refusals
+
+
+def _differing(
+    path: Path, entries: Sequence[Entry], present: set[str], wheels: Mapping[str, WheelFacts]
+) -> Iterator[Refusal]:
+    def check(entry: Entry) -> Refusal | None:
+        if entry.path not in present:
+            return refusal(entry.path, "file-missing", f"{manifest.NAME} lists it, and it is not there")
+        try:
+            # A wheel was hashed when it was looked into.
+            known = wheels.get(entry.path)
+            sha256, size = (known.sha256, known.size) if known else _measure(path / entry.path)
+        except InputError as error:
+            return refusal(entry.path, error.reason, error.what)
+        if (sha256, size) == (entry.sha256, entry.size):
+            return None
+        return refusal(
+            entry.path,
+            "file-digest",
+            f"it has {size:,} bytes with sha256 {sha256}; {manifest.NAME} says {entry.size:,} with {entry.sha256}",
+        )
+
+    with concurrent.futures.ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        yield from (item for item in pool.map(check, entries) if item is not None)
+
+
+def _is_bundle(name: str) -> bool:
+    return name.startswith("bundles/") and name.endswith(BUNDLE)
+
+
+def _examine_bundles(
+    bundles: Mapping[str, Path], examiner: Examiner
+) -> tuple[tuple[Attestation, ...], dict[str, bytes | None], list[Refusal]]:
+    """Facts of every bundle; the payload that each signs (``None`` where it failed); what was refused."""
+    attestations: list[Attestation] = []
+    payloads: dict[str, bytes | None] = {}
+    refusals: list[Refusal] = []
+    for name, path in bundles.items():
+        payloads[name] = None
+        try:
+            facts = examiner.examine(read_bounded(path, LIMITS.size))
+        except WheelmarkError as error:
+            refusals.append(refusal(name, error.reason, error.what))
+        else:
+            attestations.append(Attestation(path=name, facts=facts))
+            payloads[name] = facts.payload
+    return tuple(attestations), payloads, refusals
+
+
+def _statements(path: Path, present: set[str], payloads: Mapping[str, bytes | None]) -> Iterator[Refusal]:
+    for name, payload in payloads.items():
+        statement = f"statements/{PurePosixPath(name).name.removesuffix(BUNDLE)}.json"
+        if statement not in present:
+            yield refusal(statement, "statement-file", f"{name} has no statement file")
+        elif payload is not None:
+            try:
+                same = read_bounded(path / statement, _DOCUMENT) == payload
+            except InputError as error:
+                yield refusal(statement, error.reason, error.what)
+            else:
+                if not same:
+                    yield refusal(
+                        statement, "statement-bytes", f"it is not, byte for byte, what {name} signs"
+                    )
+    for name in sorted(present):
+        if name.startswith("statements/") and name.endswith(".json"):
+            bundle = f"bundles/{PurePosixPath(name).name.removesuffix('.json')}{BUNDLE}"
+            if bundle not in payloads:
+                yield refusal(name, "statement-bytes", "no bundle signs it")
+
+
+def _copies(
+    path: Path,
+    present: set[str],
+    release: ReleaseManifest,
+    policy: Policy,
+    attestations: Sequence[Attestation],
+) -> Iterator[Refusal]:
+    provenance = {
+        item.facts.bundle_sha256
+        for item in attestations
+        if item.facts.statement is not None
+        and item.facts.statement.predicate_type == Predicate.PROVENANCE.uri
+    }
+    for entry in release.of_kind(Kind.WHEEL):
+        name = f"{entry.path}{BUNDLE}"
+        if name not in present:
+            yield refusal(entry.path, "no-bundle", "no bundle lies beside the wheel")
+        elif _digest(path / name) not in provenance:
+            yield refusal(name, "sibling-bundle", "it is not the byte copy of the provenance bundle")
+    if _ROOT_COPY in present and _digest(path / _ROOT_COPY) not in {root.sha256 for root in policy.roots}:
+        yield refusal(_ROOT_COPY, "root-copy", "it is none of the policy's roots; it was not used")
+
+
+def _digest(path: Path) -> str:
+    try:
+        return _measure(path)[0]
+    except InputError:
+        return ""  # a link or a device: refused as unaccounted already, and equal to nothing
+
+
+def _measure(path: Path) -> tuple[str, int]:
+    with open_plain(path) as stream:
+        return digests.sha256_stream(stream), stream.tell()
