@@ -19,6 +19,7 @@ from pathlib import Path
 from sigstore import dsse
 from sigstore import sign as client
 from sigstore.models import Bundle, ClientTrustConfig
+from sigstore.oidc import IdentityToken
 from sigstore.verify import Verifier, policy
 
 from wheelmark import digests, strictjson
@@ -72,6 +73,7 @@ class Signer:
         self._token = token
         self._clock = clock
         self._client: client.Signer | None = None
+        self._waiting: IdentityToken | None = None
         self._identity: Identity | None = None
         self._since = clock()
 
@@ -80,7 +82,7 @@ class Signer:
         """The name that bundles are signed under.
 
         Raises:
-            SignError: No certificate is given.
+            SignError: There is none.
         """
         return self._certified().name
 
@@ -128,19 +130,26 @@ class Signer:
 
     def _fresh_client(self) -> client.Signer:
         if self._client is None or self._clock() - self._since >= RENEW_AFTER:
-            token = parse_token(self._token())
+            token = self._next_token()
             self._since = self._clock()
             try:
                 self._client = client.Signer(token, self._context)
             except Exception as error:  # as in sign
                 raise self._failure("no signing certificate was given", error) from error
-            self._identity = certified(token)
             self.certificates += 1
         return self._client
 
+    def _next_token(self) -> IdentityToken:
+        waiting, self._waiting = self._waiting, None
+        token = waiting if waiting and waiting.in_validity_period() else parse_token(self._token())
+        self._identity = certified(token)
+        return token
+
     def _certified(self) -> Identity:
-        self._fresh_client()
-        assert self._identity is not None  # noqa: S101 - _fresh_client set it or raised
+        if self._identity is None:
+            # Who would sign is asked for more often than anything is signed: no certificate is spent on it.
+            self._waiting = self._next_token()
+            return certified(self._waiting)
         return self._identity
 
     def _verify(self, data: bytes, statement: bytes) -> None:

@@ -16,7 +16,7 @@ from wheelmark.trust.state import private_directory
 
 _MEMBER = re.compile(
     r"domain\.json|trusted_root\.json"
-    r"|generation-[1-9][0-9]{0,5}/(?:[a-z_]+\.(?:key|crt)\.pem|(?:log|ct)\.records)"
+    r"|generation-[1-9][0-9]{0,5}/(?:[a-z_]+\.(?:key|crt|pub)\.pem|(?:log|ct)\.records)"
 )
 _LARGEST = 4 << 30
 

@@ -4,7 +4,8 @@ Layout of ``<state>/embedded``, all of it private to its owner:
 
 ====================================  =================================================================
 ``domain.json``                       the list of generations and their windows; written last, atomically
-``generation-<n>/*.key.pem``          private keys (``keys``)
+``generation-<n>/*.key.pem``          private keys (``keys``), of the last generation only
+``generation-<n>/*.pub.pem``          public keys of the two logs
 ``generation-<n>/*.crt.pem``          certificates of the authority and of the timestamp authority
 ``generation-<n>/{log,ct}.records``   transparency log and certificate log (``storage.Records``)
 ``trusted_root.json``                 derived from all that; healed when it differs
@@ -27,37 +28,29 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from wheelmark import digests, strictjson
 from wheelmark.errors import ConfigError, InputError, StateError
-from wheelmark.sign.embedded import authority, keys, storage, trustconfig
+from wheelmark.sign.embedded import authority as certificates
+from wheelmark.sign.embedded import keys, storage, trustconfig
 from wheelmark.trust import state as trust_state
 
 _SCHEMA = 1
 _RECORD = "domain.json"
 _LOCK = "lock"
-_CERTIFICATES = ("authority", "timestamp_authority", "timestamping")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Generation:
-    """One set of keys and the time that it was in use."""
+    """One set of keys and the time that it was in use. Only the last one's private keys are kept."""
 
-    number: int
-    window: trustconfig.Window
     folder: Path
-    keys: keys.Keys = dataclasses.field(repr=False)
-    authority: x509.Certificate
-    timestamp_authority: x509.Certificate
-    timestamping: x509.Certificate
+    public: trustconfig.PublicMaterial
 
-    def public(self) -> trustconfig.PublicMaterial:
-        """What verifiers need of it."""
-        return trustconfig.PublicMaterial(
-            number=self.number,
-            window=self.window,
-            authority=self.authority,
-            ct_log=self.keys.ct_log.public_key(),
-            log=self.keys.log.public_key(),
-            timestamping=(self.timestamping, self.timestamp_authority),
-        )
+    def keys(self) -> keys.Keys:
+        """The private keys.
+
+        Raises:
+            StateError: They are absent or unreadable (reason ``trust-keys``).
+        """
+        return keys.load(self.folder)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +70,7 @@ class EmbeddedDomain:
 
     def public(self) -> tuple[trustconfig.PublicMaterial, ...]:
         """What verifiers need, oldest first."""
-        return tuple(generation.public() for generation in self.generations)
+        return tuple(generation.public for generation in self.generations)
 
     def trusted_root(self) -> bytes:
         """Canonical bytes of the trusted root."""
@@ -156,15 +149,18 @@ def create(folder: Path, issuer: str) -> EmbeddedDomain:
 def rotate(folder: Path) -> EmbeddedDomain:
     """Close the current generation's window and begin another; the caller holds the lock exclusively.
 
-    The window ends with the next full second, so that what was signed in this one stays inside it.
+    The window ends with the next full second, so that what was signed in this one stays inside it. The old
+    private keys are deleted: nothing needs them any more.
     """
     domain = load(folder)
     now = _second()
-    ended = dataclasses.replace(domain.current.window, end=now + dt.timedelta(seconds=1))
+    ended = dataclasses.replace(domain.current.public.window, end=now + dt.timedelta(seconds=1))
     began = trustconfig.Window(start=now)
-    _make_generation(folder, domain.current.number + 1, began)
-    windows = [item.window for item in domain.generations[:-1]] + [ended, began]
+    _make_generation(folder, domain.current.public.number + 1, began)
+    windows = [item.public.window for item in domain.generations[:-1]] + [ended, began]
     _write_record(folder, domain.issuer, windows)
+    for generation in domain.generations:
+        keys.delete(generation.folder)
     return load(folder)
 
 
@@ -175,18 +171,20 @@ def _make_generation(folder: Path, number: int, window: trustconfig.Window) -> N
     trust_state.private_directory(place)
     made = keys.generate()
     keys.save(made, place)
-    root = authority.service_authority("embedded timestamp authority", made.timestamp_authority, window.start)
-    certificates = {
-        "authority": authority.service_authority("embedded authority", made.authority, window.start),
+    root = certificates.service_authority(
+        "embedded timestamp authority", made.timestamp_authority, window.start
+    )
+    issued = {
+        "authority": certificates.service_authority("embedded authority", made.authority, window.start),
         "timestamp_authority": root,
-        "timestamping": authority.timestamping_certificate(
+        "timestamping": certificates.timestamping_certificate(
             made.timestamping.public_key(),
             issuer=root,
             issuer_key=made.timestamp_authority,
             start=window.start,
         ),
     }
-    for name, certificate in certificates.items():
+    for name, certificate in issued.items():
         storage.write_new(place / f"{name}.crt.pem", certificate.public_bytes(Encoding.PEM))
     storage.sync_directory(place)
     storage.sync_directory(folder)
@@ -195,13 +193,22 @@ def _make_generation(folder: Path, number: int, window: trustconfig.Window) -> N
 def _load_generation(folder: Path, number: int, window: trustconfig.Window) -> Generation:
     place = folder / f"generation-{number}"
     try:
-        found = {
-            name: x509.load_pem_x509_certificate((place / f"{name}.crt.pem").read_bytes())
-            for name in _CERTIFICATES
-        }
+        authority, issuer, timestamping = (
+            x509.load_pem_x509_certificate((place / f"{name}.crt.pem").read_bytes())
+            for name in ("authority", "timestamp_authority", "timestamping")
+        )
     except (OSError, ValueError) as error:
         raise _damaged(folder, str(error)) from error
-    return Generation(number=number, window=window, folder=place, keys=keys.load(place), **found)
+    ct_log, log = keys.load_public(place)
+    public = trustconfig.PublicMaterial(
+        number=number,
+        window=window,
+        authority=authority,
+        ct_log=ct_log,
+        log=log,
+        timestamping=(timestamping, issuer),
+    )
+    return Generation(folder=place, public=public)
 
 
 def _write_record(folder: Path, issuer: str, windows: list[trustconfig.Window]) -> None:

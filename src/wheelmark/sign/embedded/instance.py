@@ -23,20 +23,20 @@ class Instance:
     """
 
     def __init__(self, domain: EmbeddedDomain) -> None:
-        now = domain.current
+        folder, public, keys = domain.current.folder, domain.current.public, domain.current.keys()
         self.domain = domain
-        self._tokens = TokenIssuer(now.keys.tokens, domain.issuer)
-        self._ct_log = CertificateLog(now.keys.ct_log, now.folder / "ct.records")
+        self._tokens = TokenIssuer(keys.tokens, domain.issuer)
+        self._ct_log = CertificateLog(keys.ct_log, folder / "ct.records")
         self._log = TransparencyLog(
-            origin=now.public().origin,
-            key=now.keys.log,
-            authority=now.authority,
-            path=now.folder / "log.records",
+            origin=public.origin,
+            key=keys.log,
+            authority=public.authority,
+            path=folder / "log.records",
         )
         self._authority = CertificateAuthority(
-            key=now.keys.authority, certificate=now.authority, tokens=self._tokens, log=self._ct_log
+            key=keys.authority, certificate=public.authority, tokens=self._tokens, log=self._ct_log
         )
-        self._timestamps = TimestampAuthority(now.keys.timestamping, now.timestamping)
+        self._timestamps = TimestampAuthority(keys.timestamping, public.timestamping[0])
 
     def close(self) -> None:
         """Release the files."""

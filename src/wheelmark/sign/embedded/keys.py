@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
     load_pem_private_key,
+    load_pem_public_key,
 )
 
 from wheelmark.errors import StateError
@@ -57,11 +59,35 @@ def generate() -> Keys:
 
 
 def save(keys: Keys, folder: Path) -> None:
-    """Write each key to ``<name>.key.pem`` in ``folder``."""
+    """Write each key to ``<name>.key.pem`` in ``folder``, and the logs' public keys to ``<name>.pub.pem``."""
     for field in dataclasses.fields(keys):
         key: PrivateKey = getattr(keys, field.name)
         data = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         storage.write_new(folder / f"{field.name}.key.pem", data)
+
+    for name, public in (("ct_log", keys.ct_log.public_key()), ("log", keys.log.public_key())):
+        data = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        storage.write_new(folder / f"{name}.pub.pem", data)
+
+
+def delete(folder: Path) -> None:
+    """Delete the private keys in ``folder``, if any; the public ones stay."""
+    for path in sorted(folder.glob("*.key.pem")):
+        path.unlink()
+    storage.sync_directory(folder)
+
+
+def load_public(folder: Path) -> tuple[ec.EllipticCurvePublicKey, ed25519.Ed25519PublicKey]:
+    """The public keys of the certificate log and of the transparency log.
+
+    Raises:
+        StateError: One is absent, unreadable or of the wrong kind (reason ``trust-keys``).
+    """
+    ct_log = _read(folder / "ct_log.pub.pem", load_pem_public_key)
+    log = _read(folder / "log.pub.pem", load_pem_public_key)
+    if not isinstance(ct_log, ec.EllipticCurvePublicKey) or not isinstance(log, ed25519.Ed25519PublicKey):
+        raise _other_kind(folder)
+    return ct_log, log
 
 
 def load(folder: Path) -> Keys:
@@ -91,12 +117,16 @@ def _load_elliptic(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def _load(path: Path) -> object:
+    return _read(path, lambda data: load_pem_private_key(data, None))
+
+
+def _read(path: Path, parse: Callable[[bytes], object]) -> object:
     try:
-        return load_pem_private_key(path.read_bytes(), None)
+        return parse(path.read_bytes())
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise StateError(
             f"cannot read the key {path}: {error}",
-            fix="restore a backup (wheelmark trust restore), or move the domain's folder away and create anew",
+            fix="restore a backup, or begin anew with wheelmark trust rotate: what was signed stays verifiable",
             reason="trust-keys",
         ) from error
 

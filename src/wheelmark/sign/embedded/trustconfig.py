@@ -12,6 +12,7 @@ import datetime as dt
 from typing import Any
 
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from wheelmark import digests
@@ -42,9 +43,8 @@ class PublicMaterial:
     number: int
     window: Window
     authority: x509.Certificate
-    ct_log: keys.PublicKey
-    log: Any
-    """Ed25519 public key."""
+    ct_log: ec.EllipticCurvePublicKey
+    log: ed25519.Ed25519PublicKey
     timestamping: tuple[x509.Certificate, x509.Certificate]
     """The certificate that timestamps are signed under, and its issuer."""
 
