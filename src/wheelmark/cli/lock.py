@@ -14,10 +14,7 @@ HELP = "write lockfiles/ from wheelmark.toml and pyproject.toml, or check them w
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument(
-        "--config",
-        type=Path,
-        default=Path("wheelmark.toml"),
-        help="the declaration (default: ./wheelmark.toml)",
+        "--project", type=Path, metavar="DIR", help="folder of wheelmark.toml (default: here)"
     )
     action = parser.add_mutually_exclusive_group()
     action.add_argument(
@@ -36,12 +33,12 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         LockError: ``--check`` found stale files (``lock-stale``), or the locks cannot be resolved.
     """
-    from wheelmark.config import load_declaration
+    from wheelmark.config import find_declaration, load_declaration
     from wheelmark.errors import LockError
     from wheelmark.lock import LockState, lock_files
 
     results = lock_files(
-        load_declaration(args.config),
+        load_declaration(find_declaration(args.project or Path())),
         check=args.check,
         upgrade=args.upgrade,
         progress=lambda line: print(line, file=sys.stderr),
