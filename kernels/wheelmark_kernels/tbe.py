@@ -187,6 +187,8 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None, Tensor | None, None]:
     weights, table_offsets, indices, offsets, per_sample_weights = ctx.saved_tensors
+    # The dispatcher leaves out trailing arguments that have their default, here and only here.
+    needed = (*ctx.needs_input_grad, False)[:5]
     gradients = reference.tbe_backward(
         grad,
         weights,
@@ -195,8 +197,8 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None, 
         offsets,
         per_sample_weights,
         mean=ctx.mean,
-        weights_needed=ctx.needs_input_grad[0],
-        per_sample_weights_needed=ctx.needs_input_grad[4],
+        weights_needed=needed[0],
+        per_sample_weights_needed=needed[4],
     )
     return gradients.weights, None, None, None, gradients.per_sample_weights, None
 
