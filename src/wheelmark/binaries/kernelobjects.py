@@ -117,11 +117,11 @@ def _check(target: Target, variant: Variant, data: bytes) -> Iterator[tuple[str,
         yield "object-malformed", f"{error.what} [{error.reason}]"
         return
     expected = ObjectKind(target.code_object), target.arch
+    said = variant.arch + variant.arch_suffix
     if (code.kind, code.arch) != expected or (variant.arch, variant.arch_suffix) != (code.arch, code.suffix):
         yield (
             "object-arch",
-            f"a {code.kind.value} for {code.arch}{code.suffix}; the target is {target}, the manifest says"
-            f" {variant.arch}{variant.arch_suffix}",
+            f"a {code.kind.value} for {code.arch}{code.suffix}; target {target}, manifest {said}",
         )
         return
     facts = code.kernel(variant.entry)
@@ -146,7 +146,7 @@ def _check_facts(variant: Variant, facts: KernelFacts) -> Iterator[tuple[str, st
         if real != said:
             yield "object-facts", f"{real} {what}; the manifest says {said}"
     threads = variant.num_warps * variant.warp_size
-    if facts.required_threads and facts.required_threads < threads:
+    if facts.required_threads and facts.required_threads != threads:
         yield (
             "object-facts",
             f"compiled for {facts.required_threads} threads; the manifest launches {threads}",
