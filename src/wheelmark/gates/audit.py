@@ -23,7 +23,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,6 +30,9 @@ from typing import Any, NoReturn
 from packaging.utils import canonicalize_name
 
 from wheelmark import strictjson
+from wheelmark.attest.sbom import read_sbom, unexplained_files
+from wheelmark.binaries.wheel import read_wheel
+from wheelmark.config import Declaration
 from wheelmark.errors import InputError, ToolError
 from wheelmark.evidence import Evidence, Level, Verdict
 from wheelmark.gates import advisories
@@ -39,6 +41,8 @@ from wheelmark.gates.context import Context
 from wheelmark.lock import read_pins
 
 NAME = "audit"
+SERVICE_VARIABLE = "WHEELMARK_ADVISORIES"
+"""Environment variable that goes before ``gates.audit.service``: the same values."""
 CONTROLS = (("jinja2", "2.10"), ("pyyaml", "5.3"), ("urllib3", "1.24"))
 """Packages and versions that every general advisory service reports (PYSEC-2019-217, PYSEC-2020-96, PYSEC-2019-133)."""
 _TIMEOUT = 600
@@ -89,13 +93,16 @@ def run(context: Context) -> Evidence:
 
 def audit(context: Context, *, now: dt.datetime) -> Evidence:
     """``run`` at a given time (which advisory data ages by)."""
-    setting = context.declaration.gates.audit
-    details: dict[str, Any] = {"service": {"kind": setting.service}}
+    setting = service_setting(context.declaration)
+    details: dict[str, Any] = {
+        "service": {"kind": setting if setting in {"none", "online"} else "folder or URL"}
+    }
     try:
         audited = _describe(context, details)
     except InputError as error:
+        reason = error.reason if error.reason == "audit-unexplained" else "audit-sbom"
         return context.evidence(
-            NAME, Verdict.FAILED, Level.STATIC, error.what, reason="audit-sbom", details=details
+            NAME, Verdict.FAILED, Level.STATIC, error.what, reason=reason, details=details
         )
     finding = _incomplete(context, audited)
     if finding:
@@ -104,7 +111,7 @@ def audit(context: Context, *, now: dt.datetime) -> Evidence:
     pins = sorted({(item.package, item.version) for item in audited if item.answer is Answer.QUERIED})
     environment = {"pip-audit": _pip_audit_version(), "asked": now.isoformat(timespec="seconds")}
     try:
-        with _open(setting.service, context.declaration.root, now, setting.max_age_days) as service:
+        with _open(setting, context.declaration, now) as service:
             details["service"] = dict(service.about)
             answer = _ask(service, pins)
     except _UncheckedError as error:
@@ -124,16 +131,22 @@ def audit(context: Context, *, now: dt.datetime) -> Evidence:
     )
 
 
+def service_setting(declaration: Declaration) -> str:
+    """The service that is asked: ``WHEELMARK_ADVISORIES``, or what the declaration says."""
+    return os.environ.get(SERVICE_VARIABLE, "") or declaration.gates.audit.service
+
+
 def _describe(context: Context, details: dict[str, Any]) -> tuple[Audited, ...]:
     """Step 1, the components; they stand in the evidence whatever the verdict."""
-    document = strictjson.load_object(context.sbom.read_bytes(), what=context.sbom.name)
-    try:
-        with zipfile.ZipFile(context.wheel) as archive:
-            files = frozenset(archive.namelist())
-    except (OSError, zipfile.BadZipFile) as error:
-        raise InputError(f"cannot read {context.wheel.name}: {error}", reason="audit-sbom") from error
-    project = context.declaration.project
-    audited = classify(document, project=project.name, supplier=project.supplier, files=files)
+    sbom = read_sbom(context.sbom.read_bytes())
+    files = {path: file.sha256 for path, file in read_wheel(context.wheel).files.items()}
+    unexplained = unexplained_files(sbom, files)
+    if unexplained:
+        raise InputError(
+            f"{len(unexplained)} files of the wheel are not those of the SBOM: {', '.join(unexplained[:5])}",
+            reason="audit-unexplained",
+        )
+    audited = classify(sbom, project=context.declaration.project.name)
     details["components"] = [item.as_json() for item in audited]
     details["counts"] = {answer.value: sum(item.answer is answer for item in audited) for answer in Answer}
     return audited
@@ -154,7 +167,7 @@ def _incomplete(context: Context, audited: Sequence[Audited]) -> tuple[str, str]
 
 
 @contextlib.contextmanager
-def _open(setting: str, root: Path, now: dt.datetime, max_age_days: int) -> Iterator[Service]:
+def _open(setting: str, declaration: Declaration, now: dt.datetime) -> Iterator[Service]:
     """Step 2."""
     if setting == "none":
         raise _UncheckedError("audit-no-service", "no advisory service is set (gates.audit.service)")
@@ -172,7 +185,7 @@ def _open(setting: str, root: Path, now: dt.datetime, max_age_days: int) -> Iter
             about={"kind": "osv", "source": setting, "date": now.date().isoformat()},
         )
         return
-    data = _folder(root / setting, now, max_age_days)
+    data = _folder(declaration.root / setting, now, declaration.gates.audit.max_age_days)
     control = data.control()
     if control is None:
         _unchecked(
@@ -315,8 +328,8 @@ def _judge(
         for name, version in pins
         for vulnerability in answer.get(name, {}).get("vulns", [])
     ]
-    details["vulnerabilities"] = found
     if found:
+        details["vulnerabilities"] = found
         named = ", ".join(f"{item['id']} ({item['package']} {item['version']})" for item in found[:8])
         return Verdict.FAILED, "audit-vulnerable", f"{len(found)} known vulnerabilities: {named}"
     skips = [entry for entry in answer.values() if "skip_reason" in entry]
@@ -336,6 +349,8 @@ def _judge(
             "audit-coverage",
             f"the advisories do not cover {len(outside)} of {len(pins)} packages: {', '.join(outside[:8])}",
         )
+    # Only where every package was asked does an empty list say that nothing was found.
+    details["vulnerabilities"] = []
     return Verdict.PASSED, "", f"{len(pins)} packages queried, none with a known vulnerability"
 
 

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from wheelmark.errors import InputError
+from wheelmark.attest.sbom import Component, Sbom
 from wheelmark.lock import Pin
-
-PIPELINE = "wheelmark"
 
 
 class Answer(enum.Enum):
@@ -34,15 +31,11 @@ class Answer(enum.Enum):
     """None of the others: a finding."""
 
 
-# Component types of CycloneDX 1.6 that are no package of software.
-_NO_PACKAGE = {
-    "data",
-    "device",
-    "device-driver",
-    "firmware",
-    "machine-learning-model",
-    "operating-system",
-    "platform",
+_OURS = {"wheel", "python-package", "native-library", "kernel", "wheel-metadata"}
+# Roles whose version is chosen where the wheel is installed, which is where it has to be audited.
+_ELSEWHERE = {
+    "system-library": "the operating system brings it and its advisories",
+    "host-provided": "not locked: its version is chosen where the wheel is installed",
 }
 
 
@@ -51,7 +44,7 @@ class Audited:
     """One component and how it is audited."""
 
     component: str
-    """Its purl, or type and name."""
+    """Its purl, or role and name."""
     answer: Answer
     why: str
     package: str = ""
@@ -71,92 +64,58 @@ class Audited:
         return {key: value for key, value in values.items() if value}
 
 
-def classify(
-    document: Mapping[str, Any], *, project: str, supplier: str, files: frozenset[str]
-) -> tuple[Audited, ...]:
-    """Every component of a CycloneDX document, nested ones too.
+def classify(sbom: Sbom, *, project: str) -> tuple[Audited, ...]:
+    """Every component of a document that is not a file, the wheel first.
 
     Args:
-        document: The parsed SBOM.
+        sbom: The document.
         project: Name of the distribution that is released.
-        supplier: Its supplier, as the declaration names it.
-        files: Paths inside the wheel.
-
-    Raises:
-        InputError: The document has no components, or one of them is malformed (``audit-sbom``).
     """
-    found = tuple(_one(component, project, supplier, files) for component in _components(document))
-    if not found:
-        raise InputError("the SBOM has no components", reason="audit-sbom")
-    return found
+    return tuple(
+        _one(component, canonicalize_name(project)) for component in (sbom.subject, *sbom.components)
+    )
 
 
 def missing_pins(audited: Iterable[Audited], pins: Sequence[Pin]) -> tuple[str, ...]:
     """Locked packages that no component stands for, or only one of another version."""
-    described: dict[str, set[str]] = {}
-    for item in audited:
-        if item.package:
-            described.setdefault(item.package, set()).add(item.version)
+    described = {(item.package, item.version) for item in audited if item.answer is Answer.QUERIED}
     return tuple(
         f"{pin.name} {pin.version}"
         for pin in pins
-        if Version(pin.version).public not in described.get(pin.name, set())
+        if (pin.name, Version(pin.version).public) not in described
     )
 
 
-def _components(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    metadata = document.get("metadata", {})
-    waiting = [metadata.get("component")] if isinstance(metadata, dict) and "component" in metadata else []
-    waiting += _list(document)
-    while waiting:
-        component = waiting.pop(0)
-        if not isinstance(component, dict) or not isinstance(component.get("name"), str):
-            raise InputError("a component of the SBOM is no object with a name", reason="audit-sbom")
-        yield component
-        waiting += _list(component)
-
-
-def _list(holder: Mapping[str, Any]) -> list[Any]:
-    value = holder.get("components", [])
-    if not isinstance(value, list):
-        raise InputError("'components' of the SBOM is no list", reason="audit-sbom")
-    return value
-
-
-def _one(component: Mapping[str, Any], project: str, supplier: str, files: frozenset[str]) -> Audited:
-    name, kind = component["name"], str(component.get("type", ""))
-    purl = component.get("purl")
-    label = purl if isinstance(purl, str) else f"{kind}:{name}"
-    if purl is not None:
-        return _by_purl(label, project)
-    if name in files:
-        return Audited(component=label, answer=Answer.FIRST_PARTY, why="a file of the wheel")
-    owner = component.get("supplier")
-    if isinstance(owner, dict) and owner.get("name") == supplier:
-        return Audited(component=label, answer=Answer.FIRST_PARTY, why=f"supplied by {supplier}")
-    if kind in _NO_PACKAGE:
-        return Audited(component=label, answer=Answer.NO_SERVICE, why=f"no advisory service for type {kind}")
+def _one(component: Component, project: str) -> Audited:
+    if component.purl:
+        return _by_purl(component, project)
+    label = f"{component.role}:{component.name}"
+    if component.role in _OURS:
+        return Audited(component=label, answer=Answer.FIRST_PARTY, why=f"role {component.role}")
+    if component.role in _ELSEWHERE:
+        return Audited(component=label, answer=Answer.NO_SERVICE, why=_ELSEWHERE[component.role])
     return Audited(
-        component=label, answer=Answer.UNEXPLAINED, why="no purl, not a file of the wheel, not ours"
+        component=label, answer=Answer.UNEXPLAINED, why=f"role {component.role!r} and no package URL"
     )
 
 
-def _by_purl(text: str, project: str) -> Audited:
+def _by_purl(component: Component, project: str) -> Audited:
+    text = component.purl
     try:
         purl = PackageURL.from_string(text)
     except ValueError as error:
-        return Audited(component=text, answer=Answer.UNEXPLAINED, why=f"malformed purl: {error}")
+        return Audited(component=text, answer=Answer.UNEXPLAINED, why=f"malformed package URL: {error}")
     if purl.type != "pypi":
-        return Audited(
-            component=text, answer=Answer.NO_SERVICE, why=f"no advisory service for purl type {purl.type}"
-        )
+        return Audited(component=text, answer=Answer.NO_SERVICE, why=f"kind {purl.type}")
     package = canonicalize_name(purl.name)
-    if package in {canonicalize_name(project), PIPELINE}:
-        return Audited(component=text, answer=Answer.FIRST_PARTY, why="this project's own distribution")
+    if package == project:
+        return Audited(component=text, answer=Answer.FIRST_PARTY, why="the project's own distribution")
+    if not purl.version and component.role == "host-provided":
+        return Audited(component=text, answer=Answer.NO_SERVICE, why=_ELSEWHERE[component.role])
     try:
         version = Version(purl.version or "").public
     except InvalidVersion:
-        return Audited(component=text, answer=Answer.UNEXPLAINED, why="the purl has no exact version")
+        return Audited(component=text, answer=Answer.UNEXPLAINED, why="the package URL has no exact version")
     return Audited(
         component=text,
         answer=Answer.QUERIED,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.lock.packages import make_wheel
+from packages import make_wheel
 from wheelmark import digests
 from wheelmark.errors import LockError
 from wheelmark.lock import Environment, Pin, installer, locked_environment

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.lock.packages import make_wheel, serve_index
+from packages import make_wheel, serve_index
 from wheelmark.config import Declaration, load_declaration
 from wheelmark.errors import LockError
 from wheelmark.lock import LockState, lock_files, read_pins
