@@ -90,7 +90,7 @@ def tbe_forward(
     )
 
 
-def tbe_backward(
+def tbe_backward(  # noqa: PLR0917 (gradient, then the operator's schema)
     grad: Tensor,
     weights: Tensor,
     table_offsets: Tensor,

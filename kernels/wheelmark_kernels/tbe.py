@@ -67,8 +67,7 @@ def tbe_forward(
             a bad value is reported; memory outside the tables is never read.
     """
     if mode not in MODES:
-        msg = f"mode must be 'sum' or 'mean', not {mode!r}"
-        raise ValueError(msg)
+        raise ValueError(f"mode must be 'sum' or 'mean', not {mode!r}")
     check_arguments(weights, table_offsets, indices, offsets, per_sample_weights)
     result: Tensor = torch.ops.wheelmark.tbe_forward(
         weights, table_offsets, indices, offsets, per_sample_weights, mode == "mean"
@@ -89,6 +88,28 @@ def check_arguments(
         TypeError: A wrong dtype.
         ValueError: A wrong rank or length, weights that are not contiguous, or several devices.
     """
+    _check_dtypes(weights, table_offsets, indices, offsets, per_sample_weights)
+    _check_shapes(weights, table_offsets, indices, offsets, per_sample_weights)
+    others = {
+        "table_offsets": table_offsets,
+        "indices": indices,
+        "offsets": offsets,
+        "per_sample_weights": per_sample_weights,
+    }
+    for name, tensor in others.items():
+        if tensor is not None and tensor.device != weights.device:
+            raise ValueError(
+                f"{name} is on {tensor.device} and weights on {weights.device}: move them to one device"
+            )
+
+
+def _check_dtypes(
+    weights: Tensor,
+    table_offsets: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    per_sample_weights: Tensor | None,
+) -> None:
     if weights.dtype not in WEIGHT_DTYPES:
         raise TypeError(
             f"weights must be float32, float16 or bfloat16, not {weights.dtype}: convert the tables once, before use"
@@ -101,6 +122,17 @@ def check_arguments(
         raise TypeError(
             f"offsets and indices must have one dtype, not {offsets.dtype} and {indices.dtype}: convert one of them"
         )
+    if per_sample_weights is not None and per_sample_weights.dtype != torch.float32:
+        raise TypeError(f"per_sample_weights must be float32, not {per_sample_weights.dtype}: use .float()")
+
+
+def _check_shapes(
+    weights: Tensor,
+    table_offsets: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    per_sample_weights: Tensor | None,
+) -> None:
     if weights.dim() != 2 or weights.shape[1] == 0:  # noqa: PLR2004 (rows and columns)
         raise ValueError(f"weights must be [rows, dim] with dim at least 1, not {_shape(weights)}")
     if not weights.is_contiguous():
@@ -118,22 +150,10 @@ def check_arguments(
     tables = table_offsets.shape[0] - 1
     if offsets.dim() != 1 or offsets.shape[0] < 1 or (offsets.shape[0] - 1) % tables != 0:
         raise ValueError(f"offsets must be [{tables} tables * batch + 1], not {_shape(offsets)}")
-    others = [("table_offsets", table_offsets), ("indices", indices), ("offsets", offsets)]
-    if per_sample_weights is not None:
-        if per_sample_weights.dtype != torch.float32:
-            raise TypeError(
-                f"per_sample_weights must be float32, not {per_sample_weights.dtype}: use .float()"
-            )
-        if per_sample_weights.shape != indices.shape:
-            raise ValueError(
-                f"per_sample_weights must be {_shape(indices)} like indices, not {_shape(per_sample_weights)}"
-            )
-        others.append(("per_sample_weights", per_sample_weights))
-    for name, tensor in others:
-        if tensor.device != weights.device:
-            raise ValueError(
-                f"{name} is on {tensor.device} and weights on {weights.device}: move them to one device"
-            )
+    if per_sample_weights is not None and per_sample_weights.shape != indices.shape:
+        raise ValueError(
+            f"per_sample_weights must be {_shape(indices)} like indices, not {_shape(per_sample_weights)}"
+        )
 
 
 def _shape(tensor: Tensor) -> str:
@@ -141,13 +161,13 @@ def _shape(tensor: Tensor) -> str:
 
 
 @torch.library.register_fake("wheelmark::tbe_forward")
-def _fake(
+def _fake(  # noqa: PLR0917 (the operator's schema)
     weights: Tensor,
     table_offsets: Tensor,
     indices: Tensor,
     offsets: Tensor,
     per_sample_weights: Tensor | None = None,
-    mean: bool = False,  # noqa: FBT001, FBT002 (the operator's schema)
+    mean: bool = False,  # noqa: FBT001, FBT002
 ) -> Tensor:
     del mean
     check_arguments(weights, table_offsets, indices, offsets, per_sample_weights)
@@ -157,13 +177,13 @@ def _fake(
 
 
 @torch.library.impl("wheelmark::tbe_forward", "CUDA")
-def _cuda(
+def _cuda(  # noqa: PLR0917 (the operator's schema)
     weights: Tensor,
     table_offsets: Tensor,
     indices: Tensor,
     offsets: Tensor,
     per_sample_weights: Tensor | None = None,
-    mean: bool = False,  # noqa: FBT001, FBT002 (the operator's schema)
+    mean: bool = False,  # noqa: FBT001, FBT002
 ) -> Tensor:
     """Launch the precompiled object; the dispatch key of NVIDIA and AMD cards is the same."""
     from wheelmark_kernels import launch  # noqa: PLC0415 (a machine without a card never needs it)

@@ -47,6 +47,7 @@ class TbeCase:
 
     @property
     def name(self) -> str:
+        """Everything that makes the case, ``fp16-i32-d17-t3-b11-weighted-mean``; the seed of its inputs."""
         parts = [
             self.dtype,
             self.indices,
