@@ -163,8 +163,10 @@ def _over_limits(
     if threads > limits.threads:
         yield (
             "kernel-threads",
-            f"{metadata['num_warps']} warps of {limits.warp} are {threads:,} threads a block; "
-            f"{target.arch} has {limits.threads:,}",
+            (
+                f"{metadata['num_warps']} warps of {limits.warp} are {threads:,} threads a block; "
+                f"{target.arch} has {limits.threads:,}"
+            ),
         )
     if kernel.max_threads and threads > kernel.max_threads:
         yield (

@@ -173,7 +173,7 @@ class Scheduler:
         Returns:
             Whether ``worker`` can go on; if not, the target is to be tried again with another.
         """
-        while item.open or not item.variants:
+        while item.open:
             try:
                 step, ended = _Conversation(worker, item, self._cache, self._scratch, self._progress).hold(
                     self._job(item)
@@ -182,13 +182,26 @@ class Scheduler:
                 _blame(item, lost.step, lost.gone.reason, str(lost.gone))
                 return False
             if ended["signal"] == 0 and ended["code"] == 0:
-                break
+                return self._finished(item)
             name = (
                 f"signal {signal.Signals(ended['signal']).name}"
                 if ended["signal"]
                 else f"exit {ended['code']}"
             )
             _blame(item, step, "kernel-abort", f"the process ended with {name}\n{worker.output()}".strip())
+        return True
+
+    def _output(self, item: TargetWork) -> Path:
+        folder = self._scratch / "out" / str(item.target)
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _finished(self, item: TargetWork) -> bool:
+        if self._cache is not None and item.open:
+            raise BuildError(
+                f"the kernel process for {item.target} left out {len(item.open)} variants: {item.open[0]}",
+                reason="kernel-worker",
+            )
         return True
 
     def _job(self, item: TargetWork) -> dict[str, Any]:
@@ -201,7 +214,7 @@ class Scheduler:
                 "arch": target.arch.removeprefix("sm"),
                 "warp": limits.warp if limits is not None else 0,
             },
-            "output": str(self._scratch / "out"),
+            "output": str(self._output(item)),
             "key": {**self._toolchain_key, "target": str(target)},
             "files": [
                 {
@@ -293,9 +306,15 @@ class _Conversation:
 
     def _store(self, event: dict[str, Any], cache: ObjectCache) -> None:
         name = event["kernel"], event["variant"]
-        file = self._scratch / "out" / Path(event["file"]).name
-        data = file.read_bytes()
-        file.unlink()
+        file = self._scratch / "out" / str(self._item.target) / Path(event["file"]).name
+        try:
+            data = file.read_bytes()
+            file.unlink()
+        except OSError as error:
+            raise BuildError(
+                f"the kernel process for {self._item.target} gave no object for {name[0]}, {name[1]}",
+                reason="kernel-worker",
+            ) from error
         key, facts = self._described[name]
         cache.put(key, event["metadata"], data)
         self._item.done[name] = Compiled(data=data, facts=facts, metadata=event["metadata"])

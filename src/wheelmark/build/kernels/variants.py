@@ -28,7 +28,12 @@ from wheelmark.targets import Backend, Target
 
 DTYPES = {
     **{f"{letter}{bits}": bits // 8 for letter in "iu" for bits in (8, 16, 32, 64)},
-    **{"i1": 1, "u1": 1, "fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8},
+    "i1": 1,
+    "u1": 1,
+    "fp16": 2,
+    "bf16": 2,
+    "fp32": 4,
+    "fp64": 8,
     **dict.fromkeys(("fp8e4nv", "fp8e5", "fp8e4b8", "fp8e5b16", "fp8e4b15"), 1),
 }
 """Bytes of an element, by Triton's dtype names."""
@@ -316,7 +321,7 @@ def _scalar(
     return Argument(kind="scalar", dtype=dtype, value=value, divisible=divisible and not equal, equal=equal)
 
 
-def _inferred(value: bool | int | float, where: str) -> str:  # noqa: FBT001 - an example value, not a switch
+def _inferred(value: Any, where: str) -> str:
     """The type that Triton's launcher gives a Python number (``specialize_impl``)."""
     if isinstance(value, bool):
         return "u1"
@@ -325,7 +330,7 @@ def _inferred(value: bool | int | float, where: str) -> str:  # noqa: FBT001 - a
     for dtype in ("i32", "i64", "u64"):
         if _holds(dtype, value):
             return dtype
-    _refuse(f"{where}: {value} fits no integer type", "kernel-argument")
+    return _refuse(f"{where}: {value} fits no integer type", "kernel-argument")
 
 
 def _holds(dtype: str, value: int) -> bool:
@@ -356,7 +361,7 @@ def _constant(value: Any, spelling: Mapping[str, str], where: str) -> Any:
             return {"tuple": [_constant(item, spelling, where) for item in inner]}
         if kind == "object" and isinstance(inner, str) and inner.count(":") == 1:
             return {"object": inner}
-    _refuse(f"{where}: {value!r} is no constant", "kernel-constant")
+    return _refuse(f"{where}: {value!r} is no constant", "kernel-constant")
 
 
 def _refuse(text: str, reason: str) -> NoReturn:

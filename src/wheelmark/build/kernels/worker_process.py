@@ -7,6 +7,7 @@ address randomization off, what still moves its memory is the length of its argu
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -16,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from wheelmark.build.kernels.toolchain import CompilerFiles
 from wheelmark.errors import BuildError, ToolError
@@ -86,10 +87,16 @@ class WorkerProcess:
                 start_new_session=True,
             )
         self._mark = 0
+        try:
+            self._greet(preload)
+        except BaseException:
+            self.close()
+            raise
+
+    def _greet(self, preload: Sequence[str]) -> None:
         self.say({"preload": list(preload)})
         ready = self.hear()
         if ready.get("address_randomization") is not False:
-            self.close()
             raise ToolError(
                 "address space randomization cannot be turned off for the kernel compiler",
                 cause="a sandbox forbids personality(ADDR_NO_RANDOMIZE); without it kernels are not reproducible",
@@ -97,7 +104,7 @@ class WorkerProcess:
                 reason="address-randomization",
             )
 
-    def __enter__(self) -> WorkerProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -158,7 +165,8 @@ class WorkerProcess:
         """End the worker and all that it started."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                stream.close()
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
         try:
             self._process.wait(timeout=1)
         except subprocess.TimeoutExpired:

@@ -4,6 +4,8 @@ This folder is no part of the package `wheelmark` at run time: the interpreter t
 wheelmark. It speaks JSON lines, see `protocol`.
 """
 
+# ruff: noqa: INP001 - a folder of scripts that another interpreter runs, not a package of wheelmark
+
 from __future__ import annotations
 
 import ctypes
@@ -28,13 +30,12 @@ def _without_address_randomization() -> bool:
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.personality.argtypes = [ctypes.c_ulong]
-    persona = libc.personality(_QUERY)
-    if persona & _ADDR_NO_RANDOMIZE:
-        return True
-    if persona < 0 or libc.personality(persona | _ADDR_NO_RANDOMIZE) < 0:
-        return False
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself
-    return False
+    persona: int = libc.personality(_QUERY)
+    if persona >= 0 and not persona & _ADDR_NO_RANDOMIZE:
+        if libc.personality(persona | _ADDR_NO_RANDOMIZE) >= 0:
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself
+        return False  # a sandbox forbids it
+    return persona >= 0
 
 
 def _main() -> None:

@@ -5,12 +5,15 @@ Triton's own `cache_key` follows the same references, but mixes line numbers in 
 cannot be described is refused: a key that leaves something out would return old code.
 """
 
+# ruff: noqa: INP001 - a folder of scripts that another interpreter runs, not a package of wheelmark
+
 from __future__ import annotations
 
 import enum
 import hashlib
 import inspect
 import json
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -63,26 +66,25 @@ def describe(value: Any) -> Any:
     """
     if value is None or isinstance(value, bool | int | str):
         return value
-    if isinstance(value, float):
-        return {"float": value.hex()}
-    if isinstance(value, constexpr):
-        return {"constexpr": describe(value.value)}
-    if isinstance(value, dtype):
-        return {"dtype": str(value)}
-    if isinstance(value, enum.Enum):
-        return {"enum": [type(value).__qualname__, value.name]}
-    if isinstance(value, tuple | list):
-        return {type(value).__name__: [describe(item) for item in value]}
-    if isinstance(value, dict):
-        return {"dict": [[describe(key), describe(item)] for key, item in value.items()]}
-    if isinstance(value, JITCallable):
-        return {"function": source_digest(value)}
-    if isinstance(value, type):
-        return {"type": f"{value.__module__}.{value.__qualname__}"}
-    text = repr(value)
+    for kinds, described in _DESCRIPTIONS:
+        if isinstance(value, kinds):
+            return described(value)
+    name, text = f"{type(value).__module__}.{type(value).__qualname__}", repr(value)
     if " at 0x" in text:
-        raise Unknowable(f"{type(value).__module__}.{type(value).__qualname__}")
-    return {"repr": [f"{type(value).__module__}.{type(value).__qualname__}", text]}
+        raise Unknowable(name)
+    return {"repr": [name, text]}
+
+
+_DESCRIPTIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    (float, lambda value: {"float": value.hex()}),
+    (constexpr, lambda value: {"constexpr": describe(value.value)}),
+    (dtype, lambda value: {"dtype": str(value)}),
+    (enum.Enum, lambda value: {"enum": [type(value).__qualname__, value.name]}),
+    (tuple | list, lambda value: {type(value).__name__: [describe(item) for item in value]}),
+    (dict, lambda value: {"dict": [[describe(key), describe(item)] for key, item in value.items()]}),
+    (JITCallable, lambda value: {"function": source_digest(value)}),
+    (type, lambda value: {"type": f"{value.__module__}.{value.__qualname__}"}),
+)
 
 
 def source_digest(function: Any) -> str:

@@ -13,6 +13,8 @@ child works, the parent waits: the child alone owns the two pipes.
                                                      says {"event": "exited", "signal": …, "code": …}
 """
 
+# ruff: noqa: INP001 - a folder of scripts that another interpreter runs, not a package of wheelmark
+
 from __future__ import annotations
 
 import contextlib
@@ -117,6 +119,7 @@ class _Job:
         self._backend = make_backend(self._target)
         self._ready: dict[tuple[str, str], Resolved] = {}
         self._asked: list[str] = []
+        self._written = 0
 
     def run(self) -> None:
         for file in self._job["files"]:
@@ -181,7 +184,8 @@ class _Job:
         source = Source(function, resolved.signature, resolved.constants, resolved.attributes)
         result = triton.compile(source, target=self._target, options=dict(vars(resolved.options)))
         data = result.asm[self._backend.binary_ext]
-        file = Path(self._job["output"]) / f"{len(list(Path(self._job['output']).iterdir()))}.bin"
+        self._written += 1
+        file = Path(self._job["output"]) / f"{self._written}.bin"
         file.write_bytes(data)
         metadata = result.metadata
         version = _PTX_VERSION.search(result.asm["ptx"]) if "ptx" in result.asm else None

@@ -4,12 +4,14 @@ This does what `JITFunction.run`, `Autotuner.run` and `Heuristics.run` do before
 config, evaluate heuristics, and specialise each parameter; but from declared examples, not from a launch.
 """
 
+# ruff: noqa: INP001 - a folder of scripts that another interpreter runs, not a package of wheelmark
+
 from __future__ import annotations
 
 import dataclasses
 import importlib
 import inspect
-from collections import namedtuple
+from types import SimpleNamespace
 from typing import Any
 
 import triton.language as tl
@@ -23,10 +25,26 @@ _MISSING = object()
 _DIVISIBILITY = ["tt.divisibility", 16]
 _RANGE = ["tt.pointer_range", 32]
 _OPTIONS = (
-    "num_warps num_stages num_ctas maxnreg enable_fp_fusion enable_reflect_ftz launch_pdl launch_cooperative_grid "
-    "default_dot_input_precision max_num_imprecise_acc_default sanitize_overflow ptx_version ptx_options "
-    "waves_per_eu matrix_instr_nonkdim kpack schedule_hint allow_flush_denorm debug"
-).split()
+    "num_warps",
+    "num_stages",
+    "num_ctas",
+    "maxnreg",
+    "enable_fp_fusion",
+    "enable_reflect_ftz",
+    "launch_pdl",
+    "launch_cooperative_grid",
+    "default_dot_input_precision",
+    "max_num_imprecise_acc_default",
+    "sanitize_overflow",
+    "ptx_version",
+    "ptx_options",
+    "waves_per_eu",
+    "matrix_instr_nonkdim",
+    "kpack",
+    "schedule_hint",
+    "allow_flush_denorm",
+    "debug",
+)
 """Options that are written down with a variant."""
 
 
@@ -194,7 +212,7 @@ def _heuristics(
 
 def _same(one: Any, other: Any) -> bool:
     # True == 1 in Python, but they are different constants of a kernel.
-    return type(one) is type(other) and one == other or (one is other)
+    return one is other or (type(one) is type(other) and bool(one == other))
 
 
 def _shown(given: dict[str, Any]) -> str:
@@ -273,7 +291,7 @@ def _key(
 ) -> Any:
     """All that decides the code besides source, toolchain and arch, as JSON."""
     leaves = {function.arg_names[place[0]]: value for place, value in values.items()}
-    proxy = namedtuple("SpecializationProxy", ["constants", "signature"])(leaves, signature)  # noqa: PYI024 - Triton's
+    proxy = SimpleNamespace(constants=leaves, signature=signature)  # what Triton gives a kernel's `repr=`
     try:
         return {
             "entry": function.repr(proxy),

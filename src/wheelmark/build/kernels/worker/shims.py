@@ -4,6 +4,8 @@ Stand-ins for tensors (heuristics look at them) and, for `import = "shimmed"`, a
 queries that answer for the target and write down what was asked.
 """
 
+# ruff: noqa: INP001 - a folder of scripts that another interpreter runs, not a package of wheelmark
+
 from __future__ import annotations
 
 import contextlib
@@ -48,7 +50,7 @@ class ExampleTensor:
 
     @property
     def dtype(self) -> Any:
-        """torch's dtype; torch is imported only for who asks."""
+        """The dtype, as a torch one; torch is imported only for who asks."""
         if importlib.util.find_spec("torch") is None:
             return self._dtype
         torch = importlib.import_module("torch")
