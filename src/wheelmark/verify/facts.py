@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import warnings
 from collections.abc import Mapping, Sequence
 
 from cryptography import x509
@@ -111,7 +112,10 @@ class Examiner:
 
     def _establish(self, data: bytes, artifact: str) -> Facts:
         try:
-            return self._follow_plan(data, artifact)
+            with warnings.catch_warnings():
+                # Of libraries, about odd certificates: they are refused below, or they are not odd enough.
+                warnings.simplefilter("ignore")
+                return self._follow_plan(data, artifact)
         except WheelmarkError:
             raise
         except Exception as error:  # row 44: whatever a library raises is a refusal, never a traceback
@@ -139,7 +143,7 @@ class Examiner:
         signer = certificates.read_signer(certificate)
         statement = _statement(bundle)  # 7
         self._clients[root.name].check(data, digest, certificate)  # 8
-        unauthenticated = (*_unauthenticated(bundle, alone=alone), *ignored)
+        unauthenticated = (*_unauthenticated(bundle, root, alone=alone), *ignored)
         if root.canonical and unauthenticated:
             raise RejectedError(
                 f"nothing authenticates {', '.join(unauthenticated)} of the bundle",
@@ -263,7 +267,7 @@ def _statement(bundle: Bundle) -> Statement | None:
     return read_statement(bundle.content.payload)
 
 
-def _unauthenticated(bundle: Bundle, *, alone: bool) -> tuple[str, ...]:
+def _unauthenticated(bundle: Bundle, root: Root, *, alone: bool) -> tuple[str, ...]:
     entry = bundle.entry
     found = []
     # A promise covers the outer index; without one, only equality with the proven index does.
@@ -275,6 +279,11 @@ def _unauthenticated(bundle: Bundle, *, alone: bool) -> tuple[str, ...]:
         found.append("inclusionProof.checkpoint.signatures")
     if len(bundle.certificates) > 1:
         found.append("x509CertificateChain")
+    authorities = root.material.timestamp_authorities
+    if not all(
+        timestamps.has_one_form(token, authorities, carries=root.canonical) for token in bundle.timestamps
+    ):
+        found.append("rfc3161Timestamps.signedTimestamp")
     if isinstance(bundle.content, Envelope) and bundle.content.keyid:
         found.append("dsseEnvelope.signatures.keyid")
     return tuple(found)

@@ -8,17 +8,38 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
 from rfc3161_client import TimeStampResponse, Verifier, VerifierBuilder, decode_timestamp_response
 
 from wheelmark.errors import InputError, RejectedError
 from wheelmark.trust.roots import Authority
+from wheelmark.verify import der
 
 _IMPRINTS = {
     "2.16.840.1.101.3.4.2.1": hashlib.sha256,
     "2.16.840.1.101.3.4.2.2": hashlib.sha384,
     "2.16.840.1.101.3.4.2.3": hashlib.sha512,
+}
+# DER of what stands in every token (RFC 3161, RFC 5652) and of the algorithms (RFC 5754, RFC 5758).
+_GRANTED = bytes.fromhex("3003020100")
+_SIGNED_DATA = bytes.fromhex("06092a864886f70d010702")
+_TST_INFO = bytes.fromhex("060b2a864886f70d0109100104")
+_VERSION_3, _VERSION_1 = bytes.fromhex("020103"), bytes.fromhex("020101")
+_NULL = bytes.fromhex("0500")
+_RSA = bytes.fromhex("06092a864886f70d010101")
+_DIGESTS = {
+    "sha256": bytes.fromhex("0609608648016503040201"),
+    "sha384": bytes.fromhex("0609608648016503040202"),
+    "sha512": bytes.fromhex("0609608648016503040203"),
+}
+_ECDSA = {
+    "sha256": bytes.fromhex("06082a8648ce3d040302"),
+    "sha384": bytes.fromhex("06082a8648ce3d040303"),
+    "sha512": bytes.fromhex("06082a8648ce3d040304"),
 }
 
 
@@ -35,12 +56,10 @@ def check_timestamp(token: bytes, signature: bytes, authorities: Sequence[Author
         RejectedError: Over another signature (``timestamp-other``), by nobody that the root names
             (``timestamp-untrusted``), or outside the authority's window (``tsa-window``).
     """
-    response = _decode(token)
-    imprint = response.tst_info.message_imprint
-    function = _IMPRINTS.get(imprint.hash_algorithm.dotted_string)
-    if function is None or function(signature).digest() != imprint.message:
+    response, algorithm, imprint, time = _decode(token)
+    function = _IMPRINTS.get(algorithm)
+    if function is None or function(signature).digest() != imprint:
         raise RejectedError("the timestamp is over another signature", reason="timestamp-other")
-    time = response.tst_info.gen_time.astimezone(dt.UTC)
     failures: list[str] = []
     signing: list[Authority] = []
     for authority in authorities:
@@ -63,17 +82,82 @@ def check_timestamp(token: bytes, signature: bytes, authorities: Sequence[Author
     return time
 
 
-def _decode(token: bytes) -> TimeStampResponse:
+def has_one_form(token: bytes, authorities: Sequence[Authority], *, carries: bool) -> bool:
+    """Whether every byte of a verified token is signed, or is the only one that could stand there.
+
+    A CMS signature covers the TSTInfo and the signed attributes. Status, versions, algorithm identifiers,
+    the signer's name and the certificates are covered by nothing, and verifiers do not look at all of them.
+
+    Args:
+        token: A token that ``check_timestamp`` accepted.
+        authorities: Timestamp authorities of the root; the token has to name one of their certificates.
+        carries: Whether the signer's certificate has to be in the token, as our signers ask for; otherwise it
+            may also be left out.
+    """
+    try:
+        return any(_fits(token, item.certificates[0], carries=carries) for item in authorities)
+    except (InputError, ValueError):  # another number of elements than is expected
+        return False
+
+
+def _fits(token: bytes, leaf: x509.Certificate, *, carries: bool) -> bool:
+    status, content_info = der.elements(der.only(token, der.SEQUENCE).content)
+    kind, wrapped = der.elements(content_info.content)
+    signed = der.elements(der.only(wrapped.content, der.SEQUENCE).content)
+    # Certificates are optional, revocation lists are not expected: version, digests, content, [0], signers.
+    version, algorithms, encapsulated, *optional, signers = signed
+    content_kind, content = der.elements(encapsulated.content)
+    fields = der.elements(der.only(signers.content, der.SEQUENCE).content)
+    if len(fields) != 6:  # noqa: PLR2004 - SignerInfo without unsigned attributes
+        return False
+    signer_version, name, algorithm, attributes, signature_algorithm, signature = fields
+    carried = [der.encode(der.EXPLICIT_0, leaf.public_bytes(Encoding.DER))]
+    without = [[], [der.encode(der.EXPLICIT_0, b"")]]
+    signer = leaf.issuer.public_bytes() + der.encode_integer(leaf.serial_number)
+    return (
+        status.encoded == _GRANTED
+        and (content_info.tag, wrapped.tag, content.tag) == (der.SEQUENCE, der.EXPLICIT_0, der.EXPLICIT_0)
+        and (kind.encoded, content_kind.encoded) == (_SIGNED_DATA, _TST_INFO)
+        and der.only(content.content, der.OCTET_STRING).encoded == content.content
+        and (version.encoded, signer_version.encoded) == (_VERSION_3, _VERSION_1)
+        and (algorithms.tag, algorithms.content) == (der.SET, algorithm.encoded)
+        and [item.encoded for item in optional] in ([carried] if carries else [carried, *without])
+        and name.encoded == der.encode(der.SEQUENCE, signer)
+        and attributes.tag == der.EXPLICIT_0
+        and signature.tag == der.OCTET_STRING
+        and (algorithm.encoded, signature_algorithm.encoded) in _algorithms(leaf)
+    )
+
+
+def _algorithms(certificate: x509.Certificate) -> Iterator[tuple[bytes, bytes]]:
+    """Pairs of digest and signature algorithm identifiers that fit a certificate's key."""
+    for name, digest in _DIGESTS.items():
+        plain = der.encode(der.SEQUENCE, digest)
+        with_null = der.encode(der.SEQUENCE, digest + _NULL)
+        if isinstance(certificate.public_key(), ec.EllipticCurvePublicKey):
+            signature = der.encode(der.SEQUENCE, _ECDSA[name])
+            yield from ((plain, signature), (with_null, signature))
+        elif isinstance(certificate.public_key(), rsa.RSAPublicKey):
+            signature = der.encode(der.SEQUENCE, _RSA + _NULL)
+            yield from ((plain, signature), (with_null, signature))
+
+
+def _decode(token: bytes) -> tuple[TimeStampResponse, str, bytes, dt.datetime]:
+    """The response, its imprint's algorithm and bytes, and its time."""
     try:
         response = decode_timestamp_response(token)
         same = response.as_bytes() == token
+        # The token inside is parsed when it is first asked for.
+        info = response.tst_info
+        imprint, time = info.message_imprint, info.gen_time.astimezone(dt.UTC)
+        algorithm, message = imprint.hash_algorithm.dotted_string, imprint.message
     except Exception as error:  # a parser of another library: anything it raises is a malformed input
         raise InputError(
             f"malformed timestamp: {type(error).__name__}: {error}", reason="timestamp-malformed"
         ) from error
     if not same:
         raise InputError("a timestamp with bytes that mean nothing", reason="timestamp-malformed")
-    return response
+    return response, algorithm, message, time
 
 
 def _verifier(authority: Authority) -> Verifier:

@@ -1,0 +1,268 @@
+"""Small real releases: wheels, SBOMs, evidence, manifest, statements and bundles, as ``dist/`` holds them."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from wheelmark import digests
+from wheelmark.attest.predicates import PROVENANCE, SBOM, TEST_RESULT, Provenance, TestResult
+from wheelmark.attest.statement import Statement, Subject
+from wheelmark.evidence import Evidence, Level, Verdict
+from wheelmark.manifest import NAME, Entry, Kind, NotBuilt, ReleaseManifest
+
+GATES = ("abi", "audit", "correctness", "coverage", "performance", "repeat", "size")
+LEVELS = {"correctness": Level.HARDWARE, "audit": Level.NONE, "performance": Level.NONE}
+UNCHECKED = ("audit", "performance")
+Sign = Callable[[bytes], bytes]
+
+
+def file_name(local: str = "cpu", version: str = "0.1.0", platform: str = "manylinux_2_28_x86_64") -> str:
+    return f"demo_kernels-{version}+{local}-py3-none-{platform}.whl"
+
+
+def wheel_bytes(
+    name: str,
+    files: Mapping[str, bytes] | None = None,
+    *,
+    record: Callable[[list[str]], list[str]] = lambda lines: lines,
+    extra: tuple[tuple[str | zipfile.ZipInfo, bytes], ...] = (),
+    metadata: bytes | None = None,
+    tag: str = "",
+) -> bytes:
+    """A wheel whose parts agree, unless a caller spoils one.
+
+    Args:
+        name: File name.
+        files: Path -> bytes besides dist-info.
+        record: Changes RECORD's lines.
+        extra: Members that RECORD does not list.
+        metadata: Replaces METADATA.
+        tag: Replaces WHEEL's tag.
+    """
+    distribution, version, *tags = name.removesuffix(".whl").split("-")
+    info = f"{distribution}-{version}.dist-info"
+    default = f"Metadata-Version: 2.4\nName: demo-kernels\nVersion: {version}\n"
+    marks = f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: false\nTag: {tag or '-'.join(tags)}\n"
+    members = {
+        "demo_kernels/__init__.py": b'"""Demo."""\n',
+        **(files or {}),
+        f"{info}/METADATA": metadata or default.encode(),
+        f"{info}/WHEEL": marks.encode(),
+    }
+    lines = [f"{path},sha256={_urlsafe(data)},{len(data)}" for path, data in members.items()]
+    members[f"{info}/RECORD"] = ("\n".join(record([*lines, f"{info}/RECORD,,"])) + "\n").encode()
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        for path, data in members.items():
+            archive.writestr(_info(path), data)
+        for member, data in extra:
+            archive.writestr(member if isinstance(member, zipfile.ZipInfo) else _info(member), data)
+    return stream.getvalue()
+
+
+def sbom_bytes(name: str, wheel: bytes, *, files: Mapping[str, str] | None = None) -> bytes:
+    """A CycloneDX document that describes ``wheel`` and explains every file of it."""
+    if files is None:
+        with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
+            files = {item: digests.sha256(archive.read(item)) for item in archive.namelist()}
+
+    def component(kind: str, title: str, role: str, sha256: str, **members: Any) -> dict[str, Any]:
+        return {
+            "type": kind,
+            "bom-ref": f"{role}:{title}",
+            "name": title,
+            "version": "0.1.0",
+            "hashes": [{"alg": "SHA-256", "content": sha256}] if sha256 else [],
+            "properties": [{"name": "wheelmark:role", "value": role}],
+            **members,
+        }
+
+    inside = [component("file", path, "file", sha256) for path, sha256 in files.items()]
+    return digests.canonical_json(
+        {
+            "bomFormat": "CycloneDX",
+            "specVersion": "1.6",
+            "serialNumber": "urn:uuid:00000000-0000-4000-8000-000000000000",
+            "version": 1,
+            "metadata": {"component": component("library", name, "wheel", digests.sha256(wheel))},
+            "components": [component("library", "demo-kernels", "payload", "", components=inside)],
+        }
+    )
+
+
+def evidence_for(gate: str, target: str, sha256: str, **changes: Any) -> Evidence:
+    unchecked = gate in UNCHECKED
+    made = Evidence(
+        gate=gate,
+        target=target,
+        subject=sha256,
+        verdict=Verdict.UNCHECKED if unchecked else Verdict.PASSED,
+        level=LEVELS.get(gate, Level.STATIC),
+        summary=f"{gate} looked",
+        reason="no-service" if unchecked else "",
+    )
+    return dataclasses.replace(made, **changes)
+
+
+@dataclasses.dataclass(kw_only=True)
+class Part:
+    """One wheel of a release and what is said of it; a test may change any of it before ``write``."""
+
+    target: str
+    name: str
+    wheel: bytes
+    sbom: bytes
+    evidence: list[Evidence]
+    kernels: dict[str, bytes] = dataclasses.field(default_factory=dict)
+
+    @property
+    def sha256(self) -> str:
+        return digests.sha256(self.wheel)
+
+
+def part(
+    target: str = "cpu-x86_64",
+    local: str = "cpu",
+    files: Mapping[str, bytes] | None = None,
+    *,
+    wheel: bytes | None = None,
+) -> Part:
+    name = file_name(local)
+    data = wheel if wheel is not None else wheel_bytes(name, files)
+    folder = "demo_kernels/code_objects/"
+    return Part(
+        target=target,
+        name=name,
+        wheel=data,
+        sbom=sbom_bytes(name, data),
+        evidence=[evidence_for(gate, target, digests.sha256(data)) for gate in GATES],
+        kernels={
+            path.removeprefix(folder): d for path, d in (files or {}).items() if path.startswith(folder)
+        },
+    )
+
+
+@dataclasses.dataclass(kw_only=True)
+class Draft:
+    """A release before it is signed; a test may change any of it before ``write``."""
+
+    parts: list[Part]
+    snapshot: bool = False
+    not_built: tuple[NotBuilt, ...] = ()
+    extra_entries: dict[str, tuple[Kind, bytes]] = dataclasses.field(
+        default_factory=lambda: {"locks/runtime-cpu.txt": (Kind.LOCK, b"torch==2.13.0 --hash=sha256:00\n")}
+    )
+    change_statements: Callable[[dict[str, Statement]], None] = lambda _statements: None
+    change_manifest: Callable[[ReleaseManifest], ReleaseManifest] = lambda made: made
+
+    def write(self, dist: Path, sign: Sign, *, root: bytes = b"") -> Path:
+        """Sign it and write the whole directory."""
+        files = self._files()
+        release = self.change_manifest(self._manifest(files))
+        for entry in release.entries:
+            files.setdefault(entry.path, (Kind.LOCK, b"", "", ""))
+        statements = self._statements(release)
+        self.change_statements(statements)
+        written = {path: item[1] for path, item in files.items()}
+        written[NAME] = release.as_bytes()
+        for name, statement in statements.items():
+            written[f"statements/{name}.json"] = statement.as_bytes()
+            written[f"bundles/{name}.sigstore.json"] = sign(statement.as_bytes())
+        for item in self.parts:
+            written[f"wheels/{item.name}.sigstore.json"] = written["bundles/provenance.sigstore.json"]
+        if root:
+            written["trust/trusted_root.json"] = root
+        for path, data in written.items():
+            target = dist / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        return dist
+
+    def _files(self) -> dict[str, tuple[Kind, bytes, str, str]]:
+        files = {path: (kind, data, "", "") for path, (kind, data) in self.extra_entries.items()}
+        for item in self.parts:
+            files[f"wheels/{item.name}"] = (Kind.WHEEL, item.wheel, item.target, "")
+            files[f"sbom/{item.name}.cdx.json"] = (Kind.SBOM, item.sbom, item.target, item.sha256)
+            for made in item.evidence:
+                data = digests.canonical_json(made.as_json())
+                files[f"evidence/{item.name}/{made.gate}.json"] = (
+                    Kind.EVIDENCE,
+                    data,
+                    item.target,
+                    item.sha256,
+                )
+            for name, data in item.kernels.items():
+                kind = Kind.KERNEL_MANIFEST if name == "manifest.json" else Kind.CODE_OBJECT
+                files[f"kernels/{item.target}/{name}"] = (kind, data, item.target, "")
+        return files
+
+    def _manifest(self, files: Mapping[str, tuple[Kind, bytes, str, str]]) -> ReleaseManifest:
+        return ReleaseManifest(
+            project="demo-kernels",
+            version="0.1.0",
+            targets=tuple(item.target for item in self.parts),
+            not_built=self.not_built,
+            snapshot=self.snapshot,
+            entries=tuple(
+                Entry(
+                    path=path,
+                    kind=kind,
+                    sha256=digests.sha256(data),
+                    size=len(data),
+                    target=target,
+                    describes=describes,
+                )
+                for path, (kind, data, target, describes) in files.items()
+            ),
+            levels={
+                item.target: {e.gate: f"{e.verdict.value}@{e.level.value}" for e in item.evidence}
+                for item in self.parts
+            },
+        )
+
+    def _statements(self, release: ReleaseManifest) -> dict[str, Statement]:
+        subjects = [Subject(name=NAME, sha256=digests.sha256(release.as_bytes()))]
+        subjects += [Subject(name=entry.subject_name, sha256=entry.sha256) for entry in release.entries]
+        provenance = Provenance(
+            external_parameters={"targets": sorted(release.targets)},
+            resolved_dependencies=(),
+            builder_id="https://wheelmark.dev/builder/tests/v1",
+        )
+        made = {
+            "provenance": Statement(
+                subjects=tuple(subjects), predicate_type=PROVENANCE, predicate=provenance.as_predicate()
+            )
+        }
+        for item in self.parts:
+            subject = (Subject(name=item.name, sha256=item.sha256),)
+            document = json.loads(item.sbom)
+            made[f"{item.name}.sbom"] = Statement(subjects=subject, predicate_type=SBOM, predicate=document)
+            if item.evidence:
+                made[f"{item.name}.test-result"] = Statement(
+                    subjects=subject,
+                    predicate_type=TEST_RESULT,
+                    predicate=TestResult.of(item.evidence).as_predicate(),
+                )
+        return made
+
+
+def draft(*parts: Part) -> Draft:
+    return Draft(parts=list(parts) or [part()])
+
+
+def _info(path: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(path, date_time=(2020, 2, 2, 0, 0, 0))
+    info.external_attr = 0o100644 << 16
+    return info
+
+
+def _urlsafe(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
