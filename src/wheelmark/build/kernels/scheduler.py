@@ -264,7 +264,6 @@ class _Conversation:
             The last step that was begun, and how the process ended.
         """
         try:
-            self._worker.mark()
             self._worker.say(job)
             while True:
                 event = self._worker.hear()
@@ -278,7 +277,7 @@ class _Conversation:
         item, word = self._item, event["event"]
         if word == "begin":
             self._step = event
-            self._worker.mark()
+            self._worker.mark(event.get("at", 0))
         elif word == "kernel":
             item.sources[event["kernel"]] = event["source_digest"]
         elif word == "refused":

@@ -151,9 +151,9 @@ class WorkerProcess:
             )
         return event
 
-    def mark(self) -> None:
-        """From here on ``output`` counts."""
-        self._mark = self._log.stat().st_size
+    def mark(self, offset: int) -> None:
+        """From this byte of the worker's log on ``output`` counts; the worker says it, or it would be a race."""
+        self._mark = offset
 
     def output(self) -> str:
         """The end of what the worker and the compilers in it printed since ``mark``."""

@@ -137,7 +137,9 @@ class _Job:
 
     @contextlib.contextmanager
     def _refusing(self, kernel: str, variant: str | None, step: str) -> Iterator[None]:
-        self._lines.say("begin", step=step, kernel=kernel, variant=variant)
+        sys.stderr.flush()
+        # Where in standard error, a file, the output of this step begins.
+        self._lines.say("begin", step=step, kernel=kernel, variant=variant, at=os.lseek(2, 0, os.SEEK_CUR))
         try:
             yield
         except Refused as refusal:
