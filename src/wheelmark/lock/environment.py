@@ -109,9 +109,13 @@ def locked_environment(
             return environment
         progress(f"making the environment of {label} ({len(pins)} packages)")
         shutil.rmtree(root, ignore_errors=True)
-        _make(environment, pins, snapshots, label)
-        _check_exact(environment, pins, snapshots, label)
-        _check_closed(environment, label)
+        try:
+            _make(environment, pins, snapshots, label)
+            _check_exact(environment, pins, snapshots, label)
+            _check_closed(environment, label)
+        except BaseException:
+            shutil.rmtree(root, ignore_errors=True)
+            raise
         _mark(environment, label)
     return environment
 

@@ -71,6 +71,7 @@ def test_other_bytes_are_refused_and_nothing_counts_as_made(wheels: Path, tmp_pa
             locked_environment([place], cache=tmp_path / "cache")
         assert refusal.value.reason == "lock-hash"
         assert refusal.value.what.startswith("base of runtime.txt")
+        assert [path.name for path in (tmp_path / "cache" / "envs").iterdir() if path.is_dir()] == []
 
 
 def test_a_package_that_is_nowhere_is_named(wheels: Path, tmp_path: Path) -> None:
