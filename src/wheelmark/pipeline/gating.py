@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import datetime as dt
 import importlib
 import json
 import os
@@ -19,9 +20,10 @@ from typing import Any
 
 import wheelmark
 from wheelmark import digests, strictjson
-from wheelmark.config import AuditGate, Declaration
+from wheelmark.config import Declaration
 from wheelmark.errors import StateError
 from wheelmark.evidence import Evidence
+from wheelmark.gates.audit import service_setting
 from wheelmark.gates.context import Context, Gate
 from wheelmark.gates.repeat import SecondBuild
 from wheelmark.lock.environment import locked_environment
@@ -179,7 +181,7 @@ def _gate_inputs(workspace: Workspace, wheel: BuiltWheel, name: str, context: Co
         "toolchain": wheel.toolchain,
         "variants": {kernel: list(names) for kernel, names in context.declared_variants.items()},
         "settings": settings,
-        "files": _settings_files(workspace.declaration) if name in {"performance", "audit"} else {},
+        "files": _settings_files(workspace.declaration, name),
         "sources": dict(read_built(workspace).inputs) if name == "repeat" else {},
         "machine": platform.machine(),
         "python": platform.python_version(),
@@ -187,16 +189,17 @@ def _gate_inputs(workspace: Workspace, wheel: BuiltWheel, name: str, context: Co
     }
 
 
-def _settings_files(declaration: Declaration) -> dict[str, str]:
-    """Digests of files that settings name."""
+def _settings_files(declaration: Declaration, name: str) -> dict[str, str]:
+    """Digests of files that a gate's settings name, and what the audit's answer ages with."""
     found = {}
     baseline = declaration.gates.performance.baseline
-    if baseline is not None and (declaration.root / baseline).is_file():
+    if name == "performance" and baseline is not None and (declaration.root / baseline).is_file():
         found["baseline"] = digests.sha256_file(declaration.root / baseline)
-    audit: AuditGate = declaration.gates.audit
-    folder = Path(os.environ.get("WHEELMARK_ADVISORIES", audit.service))
-    if (declaration.root / folder).is_dir():
-        found["advisories"] = digests.sha256_tree(declaration.root / folder)
+    if name == "audit":
+        service = service_setting(declaration)
+        found |= {"service": service, "day": f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}"}
+        if (declaration.root / service).is_dir():
+            found["advisories"] = digests.sha256_tree(declaration.root / service)
     return found
 
 
