@@ -349,9 +349,8 @@ def check_values(num_rows: int, table_offsets: Tensor, indices: Tensor, offsets:
         IndexError: An index outside its table.
     """
     starts, places, bounds = (tensor.cpu().long() for tensor in (table_offsets, indices, offsets))
-    for name, values, last in (("table_offsets", starts, num_rows), ("offsets", bounds, places.shape[0])):
-        if values[0] != 0 or values[-1] != last or bool((values.diff() < 0).any()):
-            _refuse(ValueError, f"{name} must run from 0 to {last} and never fall")
+    _check_offsets("table_offsets", starts, num_rows, "the number of rows")
+    _check_offsets("offsets", bounds, places.shape[0], "the number of indices")
     tables = starts.shape[0] - 1
     bags = torch.repeat_interleave(torch.arange(bounds.shape[0] - 1), bounds.diff())
     table = bags // max((bounds.shape[0] - 1) // tables, 1)
@@ -363,6 +362,23 @@ def check_values(num_rows: int, table_offsets: Tensor, indices: Tensor, offsets:
             IndexError,
             f"indices[{at}] is {int(places[at])}, outside table {int(table[at])}, which has {int(rows[at])} rows: "
             "indices count from 0 within their table",
+        )
+
+
+def _check_offsets(name: str, values: Tensor, total: int, total_name: str) -> None:
+    if values[0] != 0:
+        _refuse(ValueError, f"{name}[0] is {int(values[0])}: the first must be 0")
+    falls = (values.diff() < 0).nonzero()
+    if falls.shape[0]:
+        at = int(falls[0]) + 1
+        _refuse(
+            ValueError,
+            f"{name}[{at}] is {int(values[at])}, less than the {int(values[at - 1])} before it: offsets must never fall",
+        )
+    if values[-1] != total:
+        _refuse(
+            ValueError,
+            f"{name}[{values.shape[0] - 1}], the last, is {int(values[-1])}: it must be {total_name}, {total}",
         )
 
 
