@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
-
-import _cffi_backend
 
 from wheelmark import digests
 from wheelmark.binaries.kernelmanifest import Kernel, KernelManifest, ObjectFile, Toolchain, Variant
@@ -15,7 +14,7 @@ from wheelmark.config import Declaration, HostArch, parse_declaration
 from wheelmark.targets import Target
 
 # A shared object that every environment of these tests has: cryptography needs cffi.
-ELF = Path(_cffi_backend.__file__).read_bytes()
+ELF = Path(str(importlib.import_module("_cffi_backend").__file__)).read_bytes()
 
 _ROW = """
 [[targets]]

@@ -5,8 +5,8 @@ import platform
 from pathlib import Path
 
 import pytest
-from sample_project import make_project
 
+from sample_project import make_project
 from wheelmark.build import native
 from wheelmark.build.compiler import Compiler, compiler_environment, find_compiler, run_tool
 from wheelmark.build.native import build_native, torch_target_version
@@ -118,7 +118,7 @@ def test_header_digest_comes_from_the_record(include: Path) -> None:
 
 
 def test_dependency_files_are_read_with_their_escapes() -> None:
-    text = "/tmp/a.o: /src/one.cpp \\\n /a\\ b/c.h /d$$e/f\\#g.h \\\n  /usr/include/stdio.h\n"
+    text = "000.o: /src/one.cpp \\\n /a\\ b/c.h /d$$e/f\\#g.h \\\n  /usr/include/stdio.h\n"
     assert [str(path) for path in native._dependencies(text)] == [
         "/src/one.cpp",
         "/a b/c.h",

@@ -14,8 +14,8 @@ from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
-from sample_project import SampleKernels, kernels, make_project, native_library
 
+from sample_project import SampleKernels, kernels, make_project, native_library
 from wheelmark.binaries.wheel import read_wheel
 from wheelmark.build.wheel import assemble_wheel, metadata, package_files, wheel_name, wheel_version
 from wheelmark.config import Declaration, HostArch, TargetRow
