@@ -160,7 +160,7 @@ def _searched(path: str, entry: str) -> str | None:
             there = posixpath.normpath(
                 posixpath.join(posixpath.dirname(path), entry[len(origin) :].lstrip("/"))
             )
-            return None if there == ".." or there.startswith("../") else there
+            return None if there == ".." or there.startswith("../") else "" if there == "." else there
     return None
 
 
@@ -194,7 +194,7 @@ def _torch(context: Context, use: TorchUse) -> Iterator[tuple[str, str]]:
 def _paths(context: Context, wheel: Wheel) -> Iterator[Problem]:
     """Paths of the build machine: this one's own in any file, well-known ones in any ELF object."""
     here = [
-        root.encode()
+        f"{root}/".encode()
         for root in {str(context.declaration.root), str(context.cache), str(Path.home())}
         if len(root) >= _SHORTEST_ROOT
     ]
