@@ -141,6 +141,10 @@ class Forge:
         """A canonical bundle over a statement."""
         return canonical(self.dsse(statement, identity=identity))
 
+    def sign_payload(self, payload: bytes) -> bytes:
+        """A canonical bundle over any bytes, called an in-toto statement."""
+        return canonical(self.dsse(payload))
+
     def _bundle(self, certificate: x509.Certificate, digest: bytes, signature: bytes, content: Json) -> Json:
         return {
             "mediaType": MEDIA_TYPE,

@@ -15,7 +15,7 @@ import dataclasses
 import re
 from typing import Any
 
-from wheelmark import strictjson
+from wheelmark import digests, strictjson
 from wheelmark.attest.dsse import pre_authentication_encoding
 from wheelmark.errors import InputError, RejectedError
 
@@ -26,6 +26,7 @@ MEDIA_TYPES = {
     "application/vnd.dev.sigstore.bundle+json;version=0.3": "0.3",
     "application/vnd.dev.sigstore.bundle.v0.3+json": "0.3",
 }
+CANONICAL_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 MAX_TIMESTAMPS = 32
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,18}")
 
@@ -39,6 +40,16 @@ class Envelope:
     signature: bytes
     keyid: str
 
+    def spelled(self) -> dict[str, Any]:
+        """The bundle's member that holds it; a key id is a hint that nothing signs, and is left out."""
+        return {
+            "dsseEnvelope": {
+                "payload": _encoded(self.payload),
+                "payloadType": self.payload_type,
+                "signatures": [{"sig": _encoded(self.signature)}],
+            }
+        }
+
     def pae(self) -> bytes:
         """What is signed: the pre-authentication encoding of DSSE v1."""
         return pre_authentication_encoding(self.payload_type, self.payload)
@@ -51,6 +62,13 @@ class MessageSignature:
     digest: bytes | None
     """The sha256 that the bundle states; not what the signature covers."""
     signature: bytes
+
+    def spelled(self) -> dict[str, Any]:
+        """The bundle's member that holds it."""
+        digest = (
+            {} if self.digest is None else {"algorithm": "SHA2_256", "digest": _encoded(self.digest)}
+        )
+        return {"messageSignature": _filled({"messageDigest": digest, "signature": _encoded(self.signature)})}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,6 +116,44 @@ class Bundle:
     def signature(self) -> bytes:
         """The signature that log entry and timestamps are about."""
         return self.content.signature
+
+    def spelled(self) -> bytes:
+        """The one spelling of these values as a bundle of version 0.3: RFC 8785, no member that is empty.
+
+        Equal to the bytes that were read exactly when nothing in those was superfluous.
+        """
+        entry, proof = self.entry, self.entry.proof
+        promised = {} if entry.promise is None else {"signedEntryTimestamp": _encoded(entry.promise)}
+        timestamps = [{"signedTimestamp": _encoded(token)} for token in self.timestamps]
+        time = None if entry.integrated_time is None else str(entry.integrated_time)
+        value = {
+            "mediaType": CANONICAL_TYPE,
+            "verificationMaterial": {
+                "certificate": {"rawBytes": _encoded(self.certificates[0])},
+                "tlogEntries": [
+                    _filled(
+                        {
+                            "logIndex": str(entry.index),
+                            "logId": {"keyId": _encoded(entry.log_id)},
+                            "kindVersion": {"kind": entry.kind, "version": entry.version},
+                            "integratedTime": time,
+                            "inclusionPromise": promised,
+                            "inclusionProof": {
+                                "logIndex": str(proof.index),
+                                "rootHash": _encoded(proof.root_hash),
+                                "treeSize": str(proof.size),
+                                "hashes": [_encoded(item) for item in proof.hashes],
+                                "checkpoint": {"envelope": proof.checkpoint},
+                            },
+                            "canonicalizedBody": _encoded(entry.body),
+                        }
+                    )
+                ],
+                "timestampVerificationData": {"rfc3161Timestamps": timestamps},
+            },
+            **self.content.spelled(),
+        }
+        return digests.canonical_json(value)
 
 
 def read_bundle(data: bytes) -> Bundle:
@@ -240,6 +296,14 @@ def _content(document: dict[str, Any]) -> Envelope | MessageSignature:
             raise _shape(f"messageDigest of algorithm {stated['algorithm']!r:.40}")
         digest = _bytes(stated, "digest")
     return MessageSignature(digest=digest, signature=_bytes(content, "signature"))
+
+
+def _encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _filled(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: member for name, member in value.items() if member not in ({}, None)}
 
 
 def _shape(text: str) -> InputError:

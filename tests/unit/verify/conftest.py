@@ -1,0 +1,50 @@
+"""One embedded domain for all tests of the verifier; bundles are made in process, without any socket."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+
+import pytest
+from forging import Forge, forging
+from wheelmark.attest.statement import Statement, Subject
+from wheelmark.verify.facts import Examiner
+
+
+@pytest.fixture(scope="session")
+def forge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forge]:
+    with forging(tmp_path_factory.mktemp("domain") / "state") as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def other_forge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forge]:
+    """Another instance, with keys of its own under the same names."""
+    with forging(tmp_path_factory.mktemp("other") / "state") as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def examiner(forge: Forge) -> Examiner:
+    return Examiner([forge.root()])
+
+
+@pytest.fixture(scope="session")
+def lenient(forge: Forge) -> Examiner:
+    """Under the same root, for bundles that need not be canonical."""
+    return Examiner([forge.root(canonical=False)])
+
+
+@pytest.fixture(scope="session")
+def statement() -> bytes:
+    return Statement(
+        subjects=(Subject(name="demo.bin", sha256="ab" * 32),),
+        predicate_type="https://example.org/claim/v1",
+        predicate={"says": "so"},
+    ).as_bytes()
+
+
+@pytest.fixture
+def now() -> dt.datetime:
+    # A second later than anything that a test signs: timestamps have whole seconds.
+    return dt.datetime.now(dt.UTC) + dt.timedelta(seconds=5)
