@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import jwt
 from sigstore.oidc import IdentityError, IdentityToken, detect_credential
@@ -75,13 +77,24 @@ def certified(token: IdentityToken) -> Identity:
 
     Source: fulcio ``docs/oidc.md``. A workflow is certified under its own URI and not under the token's
     subject.
+
+    Raises:
+        SignError: The claim that names the workflow is absent (reason ``bad-identity``).
     """
     # The certificate authority checks the signature; here the token only says what to expect.
     claims = jwt.decode(str(token), options={"verify_signature": False})
     if token.issuer == _GITHUB_ISSUER or "job_workflow_ref" in claims:
-        return Identity(
-            name=f"https://github.com/{claims['job_workflow_ref']}", issuer=token.federated_issuer
-        )
+        return Identity(name=f"https://github.com/{_claim(claims, 'job_workflow_ref')}", issuer=token.issuer)
     if "ci_config_ref_uri" in claims:
-        return Identity(name=f"https://{claims['ci_config_ref_uri']}", issuer=token.federated_issuer)
+        return Identity(name=f"https://{_claim(claims, 'ci_config_ref_uri')}", issuer=token.issuer)
     return Identity(name=token.identity, issuer=token.federated_issuer)
+
+
+def _claim(claims: Mapping[str, Any], name: str) -> str:
+    value = claims.get(name)
+    if not isinstance(value, str) or not value:
+        raise SignError(
+            f"the identity token has no claim {name!r}, which its certificate is named after",
+            reason="bad-identity",
+        )
+    return value

@@ -61,9 +61,11 @@ def open_instance(state: Path | None = None) -> Iterator[Instance]:
         StateError: The domain is damaged.
         BusyError: The domain is being changed.
     """
-    with _locked(state, exclusive=True) as folder:
-        if not _domain.exists(folder):
-            _domain.create(folder, ISSUER)
+    if not _domain.exists(_domain.folder_of(state)):
+        with _locked(state, exclusive=True) as folder:
+            # Another process may have made it while this one waited.
+            if not _domain.exists(folder):
+                _domain.create(folder, ISSUER)
     with (
         _locked(state, exclusive=False) as folder,
         contextlib.closing(Instance(_domain.load(folder))) as made,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import os
 import re
+import secrets
 import shutil
 import tarfile
 from pathlib import Path
 
 from wheelmark import digests
-from wheelmark.errors import ConfigError, InputError
+from wheelmark.errors import ConfigError, InputError, StateError
 from wheelmark.sign.embedded import domain, storage
 from wheelmark.trust.state import private_directory
 
@@ -28,7 +29,7 @@ def write(folder: Path, target: Path) -> None:
         ConfigError: ``target`` exists or cannot be written (reason ``backup-target``).
     """
     names = [name for name in digests.tree_files(folder) if _MEMBER.fullmatch(name)]
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
     if target.exists():
         raise ConfigError(f"{target} is there already", fix="name a new file", reason="backup-target")
     try:
@@ -56,8 +57,7 @@ def restore(source: Path, folder: Path) -> domain.EmbeddedDomain:
 
     Raises:
         ConfigError: There is a domain already (reason ``trust-exists``).
-        InputError: Not a backup (reason ``backup``).
-        StateError: The domain in it is damaged.
+        InputError: Not a whole backup (reason ``backup``).
     """
     if domain.exists(folder):
         raise ConfigError(
@@ -69,7 +69,7 @@ def restore(source: Path, folder: Path) -> domain.EmbeddedDomain:
     shutil.rmtree(aside, ignore_errors=True)
     try:
         _unpack(source, private_directory(aside))
-        domain.load(aside)
+        _check(aside, source)
         for name in sorted(path.name for path in aside.iterdir() if path.is_dir()):
             shutil.rmtree(folder / name, ignore_errors=True)
             (aside / name).rename(folder / name)
@@ -80,6 +80,13 @@ def restore(source: Path, folder: Path) -> domain.EmbeddedDomain:
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return domain.load(folder)
+
+
+def _check(aside: Path, source: Path) -> None:
+    try:
+        domain.load(aside).current.keys()
+    except StateError as error:
+        raise InputError(f"{source} holds no whole domain: {error.what}", reason="backup") from error
 
 
 def _member(path: Path, name: str) -> tuple[tarfile.TarInfo, io.BytesIO]:

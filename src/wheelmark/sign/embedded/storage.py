@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import struct
 import threading
 import time
@@ -67,7 +68,7 @@ def _acquire(descriptor: int, path: Path, *, exclusive: bool, patience: float) -
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Put ``data`` in place of ``path`` with mode 0600: readers see the old bytes or the new, never a part."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
     try:
         write_new(partial, data)
         partial.replace(path)
