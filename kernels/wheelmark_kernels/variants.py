@@ -30,6 +30,8 @@ _RANGES: Final = {
     **{f"u{bits}": (0, (1 << bits) - 1) for bits in (1, 8, 16, 32, 64)},
     "i1": (0, 1),
 }
+_PLAIN_LAUNCH: Final = {"num_ctas": 1, "launch_cooperative_grid": False, "launch_pdl": False}
+"""Options that ask for another kind of launch than the launcher makes, and the values that do not."""
 _FLOATS: Final = frozenset({"fp32", "fp64"})
 _SHOWN: Final = 3
 
@@ -297,6 +299,9 @@ def _read_variant(value: Any, *, kernel: str, backend: str, folder: Path) -> Var
     file = value["object"]["file"]
     if not _FILE.fullmatch(file):
         raise ValueError(f"an object's file is {file!r}")
+    for name, plain in _PLAIN_LAUNCH.items():
+        if value["options"].get(name, plain) != plain:
+            raise ValueError(f"{value['name']} needs {name}={value['options'][name]!r} at launch")
     texts = {name: value[name] for name in ("name", "entry", "arch", "min_driver")}
     numbers = {
         name: value[name]

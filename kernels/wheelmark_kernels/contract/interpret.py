@@ -139,7 +139,7 @@ def bad_values(constants: Constants) -> Iterator[Case]:
         "index-other-table": ("indices", 12, 1, (1, 0, 0)),
         "index-huge": ("indices", 2, 1 << 62, (1, 0, 0)),
         "offsets-start": ("offsets", 0, 1, (0, 1, 0)),
-        "offsets-fall": ("offsets", 2, 1, (0, 1, 0)),
+        "offsets-fall": ("offsets", 2, 0, (0, 1, 0)),
         "offsets-beyond": ("offsets", 3, 1 << 40, (0, 1, 0)),
         "offsets-end": ("offsets", -1, int(good.offsets[-1]) - 1, (0, 1, 0)),
         "tables-start": ("table_offsets", 0, -1, (0, 0, 1)),

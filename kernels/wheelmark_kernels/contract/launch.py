@@ -8,6 +8,7 @@ rightly. Exit code 3 where the package holds no code objects.
 from __future__ import annotations
 
 import argparse
+import ast
 import itertools
 import sys
 import tempfile
@@ -37,6 +38,7 @@ from wheelmark_kernels.errors import KernelUnavailable
 from wheelmark_kernels.launch import Stream
 from wheelmark_kernels.variants import read_code_objects
 
+SOURCE: Final = Path(__file__).parents[1] / "triton_kernels" / "tbe_forward.py"
 ALIGNED_DIM: Final = 64
 OTHER_DIM: Final = 17
 WIDE_DIM: Final = 300
@@ -82,9 +84,21 @@ def run(arguments: argparse.Namespace) -> int:
     )
 
 
+def source_parameters() -> list[str]:
+    """Names of the kernel's run-time parameters, read from its source without Triton: a witness beside the manifest."""
+    source = SOURCE.read_text(encoding="utf-8")
+    function = next(
+        item
+        for item in ast.parse(source).body
+        if isinstance(item, ast.FunctionDef) and item.name == "tbe_forward"
+    )
+    return [item.arg for item in function.args.args if item.annotation is None]
+
+
 def launches(stage: Stage) -> Iterator[Case]:
     """Each variant by a call that only it fits best, then that there is no variant which no call reaches."""
     reached = set()
+    order = source_parameters()
     with stage.scene() as scene:
         launcher = scene.launcher()
         for dtype, indices, weighted, (dim, shift) in itertools.product(
@@ -103,6 +117,10 @@ def launches(stage: Stage) -> Iterator[Case]:
             rows = "aligned" if (dim, shift) == (ALIGNED_DIM, 0) else "any"
             problems = differs(
                 "variant", variant.name, f"{dtype}-{indices}-{'weighted' if weighted else 'plain'}-{rows}"
+            )
+            names = [item.name for item in variant.parameters]
+            problems += differs(
+                "parameters", names, [name for name in order if call.arguments[name] is not None]
             )
             problems += differs("number of launches", len(recorded), 1)
             for item in recorded[:1]:
