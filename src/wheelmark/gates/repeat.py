@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -108,6 +109,7 @@ class SecondBuild:
     environments: Path
     """Cache with the locked environments: these are inputs, checked by hash, and not built again."""
     _wheels: Mapping[str, SecondWheel] | None = None
+    _building: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def wheel(self, target: str) -> SecondWheel:
         """The second wheel of one target.
@@ -115,9 +117,10 @@ class SecondBuild:
         Raises:
             CommandError: The second build failed.
         """
-        if self._wheels is None:
-            self._wheels = self._build()
-        return self._wheels[target]
+        with self._building:
+            if self._wheels is None:
+                self._wheels = self._build()
+            return self._wheels[target]
 
     def _build(self) -> dict[str, SecondWheel]:
         shutil.rmtree(self.work, ignore_errors=True)

@@ -21,8 +21,8 @@ from typing import Any
 import wheelmark
 from wheelmark import digests, strictjson
 from wheelmark.config import Declaration
-from wheelmark.errors import StateError
-from wheelmark.evidence import Evidence
+from wheelmark.errors import StateError, ToolError, WheelmarkError
+from wheelmark.evidence import Evidence, Level, Verdict
 from wheelmark.gates.audit import service_setting
 from wheelmark.gates.context import Context, Gate
 from wheelmark.gates.repeat import SecondBuild
@@ -159,15 +159,30 @@ def _run_gate(
         evidence = Evidence.from_json(strictjson.loads((workspace.directory / relative).read_bytes()))
         return Gated(wheel=wheel, evidence=evidence, path=relative, seconds=record.result, resumed=True)
     begun = time.monotonic()
-    evidence = gate.run(context)
+    evidence = _judge(gate, context)
     took = round(time.monotonic() - begun, 3)
     path = workspace.directory.write(relative, digests.canonical_json(evidence.as_json()))
-    if evidence.verdict.value != "FAILED":
+    if evidence.verdict is not Verdict.FAILED:
         steps.record(step, [path], took)
     progress.note(
         f"{wheel.target} {name}: {evidence.verdict.value} ({evidence.level.value}, {seconds(took)})"
     )
     return Gated(wheel=wheel, evidence=evidence, path=relative, seconds=took, resumed=False)
+
+
+def _judge(gate: Gate, context: Context) -> Evidence:
+    """The gate's evidence; a gate that breaks is an answer too, and never a good one."""
+    try:
+        return gate.run(context)
+    except ToolError as error:
+        verdict, level, reason = Verdict.UNCHECKED, Level.NONE, error.reason
+        text = str(error)
+    except WheelmarkError as error:
+        verdict, level, reason = Verdict.FAILED, Level.STATIC, error.reason
+        text = str(error)
+    return context.evidence(
+        gate.NAME, verdict, level, text.splitlines()[0][:300], reason=reason, details={"error": text[-8000:]}
+    )
 
 
 def _gate_inputs(workspace: Workspace, wheel: BuiltWheel, name: str, context: Context) -> dict[str, Any]:
