@@ -45,9 +45,9 @@ GITHUB_CLAIMS = {
 KEY = ec.generate_private_key(ec.SECP256R1())
 
 
-@pytest.fixture
-def instance(tmp_path: Path) -> Iterator[embedded.Instance]:
-    with embedded.open_instance(tmp_path / "state") as made:
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Instance]:
+    with embedded.open_instance(tmp_path_factory.mktemp("domain") / "state") as made:
         yield made
 
 

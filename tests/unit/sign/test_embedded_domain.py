@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import stat
 import tarfile
 from collections.abc import Callable
@@ -18,9 +19,17 @@ from wheelmark.sign.embedded import storage
 from wheelmark.trust import roots
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("domain") / "state"
+    embedded.create(path)
+    return path
+
+
 @pytest.fixture
-def state(tmp_path: Path) -> Path:
-    embedded.create(tmp_path / "state")
+def state(template: Path, tmp_path: Path) -> Path:
+    """A domain of its own for each test; keys are slow to make, so they are copied."""
+    shutil.copytree(template, tmp_path / "state")
     return tmp_path / "state"
 
 

@@ -6,6 +6,7 @@ import base64
 import datetime as dt
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,17 @@ KEY = ec.generate_private_key(ec.SECP256R1())
 IDENTITY = embedded.RELEASE_IDENTITY
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("domain") / "state"
+    embedded.create(path)
+    return path
+
+
 @pytest.fixture
-def instance(tmp_path: Path) -> Iterator[embedded.Instance]:
+def instance(template: Path, tmp_path: Path) -> Iterator[embedded.Instance]:
+    """An instance with an empty log."""
+    shutil.copytree(template, tmp_path / "state")
     with embedded.open_instance(tmp_path / "state") as made:
         yield made
 

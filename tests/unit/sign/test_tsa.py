@@ -23,9 +23,9 @@ from wheelmark.sign import embedded
 MESSAGE = b"a signature"
 
 
-@pytest.fixture
-def instance(tmp_path: Path) -> Iterator[embedded.Instance]:
-    with embedded.open_instance(tmp_path / "state") as made:
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Instance]:
+    with embedded.open_instance(tmp_path_factory.mktemp("domain") / "state") as made:
         yield made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 from pathlib import Path
 
@@ -13,9 +14,16 @@ from wheelmark.sign import embedded
 from wheelmark.trust import domain
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("domain") / "state"
+    embedded.create(path)
+    return path
+
+
 @pytest.fixture
-def state(tmp_path: Path) -> Path:
-    embedded.create(tmp_path / "state")
+def state(template: Path, tmp_path: Path) -> Path:
+    shutil.copytree(template, tmp_path / "state")
     return tmp_path / "state"
 
 

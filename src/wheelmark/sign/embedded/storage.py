@@ -1,7 +1,7 @@
 """Files of the embedded trust domain: locks, atomic writes, and append-only records that survive a crash.
 
-A record file is a magic line and then records of ``length (4 bytes, big-endian) | CRC-32 of the data (4 bytes) |
-data``. A record counts once all of it is on the disk: what a crash left of the last one is cut off when the
+A record file is a magic line and then records: length of the data, CRC-32 of those four bytes, CRC-32 of the data
+(each 4 bytes, big-endian), and the data. A record counts once all of it is on the disk: what a crash left of the last one is cut off when the
 file is next opened; damage before the last record is never repaired, it is an error.
 """
 
@@ -21,8 +21,7 @@ from pathlib import Path
 from wheelmark.errors import BusyError, StateError
 
 _MAGIC = b"wheelmark records 1\n"
-_HEADER = struct.Struct("!II")
-_LARGEST = 16 << 20
+_HEADER = struct.Struct("!III")
 PATIENCE = 30.0
 """Seconds that a lock is waited for: creating a domain takes a fraction of one."""
 
@@ -131,7 +130,8 @@ class Records:
 
     def append(self, data: bytes) -> None:
         """Add one record and wait until it is on the disk; only inside ``exclusively``."""
-        record = _HEADER.pack(len(data), zlib.crc32(data)) + data
+        length = len(data).to_bytes(4, "big")
+        record = _HEADER.pack(len(data), zlib.crc32(length), zlib.crc32(data)) + data
         self._stream.seek(self._end)
         written = self._stream.write(record)
         if written != len(record):
@@ -170,20 +170,26 @@ class Records:
         return len(_MAGIC)
 
     def _split(self, data: bytes) -> tuple[list[bytes], int]:
-        """The whole records in ``data``, and how many bytes they take."""
+        """The whole records in ``data``, and how many bytes they take.
+
+        What follows them is taken for the rest of a write that a crash cut short only where it can be nothing
+        else: a length that is right and data that is not all there, or blocks that the disk never filled.
+        """
         records: list[bytes] = []
         used = 0
         while len(data) - used >= _HEADER.size:
-            length, checksum = _HEADER.unpack_from(data, used)
+            length, length_sum, data_sum = _HEADER.unpack_from(data, used)
+            if zlib.crc32(data[used : used + 4]) != length_sum:
+                if any(data[used:]):
+                    raise self._damage(f"has a damaged record at byte {self._end + used:,}")
+                break
             start, end = used + _HEADER.size, used + _HEADER.size + length
             if end > len(data):
-                if length > _LARGEST:
-                    raise self._damage(f"names a record of {length:,} bytes")
                 break
-            if zlib.crc32(data[start:end]) != checksum:
-                if end == len(data):
-                    break  # the file had grown, its last blocks had not reached the disk
-                raise self._damage(f"has a damaged record at byte {self._end + used:,}")
+            if zlib.crc32(data[start:end]) != data_sum:
+                if end < len(data):
+                    raise self._damage(f"has a damaged record at byte {self._end + used:,}")
+                break
             records.append(data[start:end])
             used = end
         return records, used
