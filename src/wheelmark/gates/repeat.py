@@ -89,9 +89,7 @@ def _inside(a: bytes, b: bytes) -> str:
         elf = read_elf(a)
     except InputError:
         return where
-    inside = [
-        name for name, section in elf.sections.items() if section.offset <= at < section.offset + section.size
-    ]
+    inside = [s.name for s in elf.sections if s.offset <= at < s.offset + s.size]
     return f"section {inside[0]}, {where}" if inside else f"ELF headers, {where}"
 
 

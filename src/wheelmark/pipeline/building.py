@@ -101,7 +101,7 @@ def build(workspace: Workspace, progress: Progress) -> Built:
         not_built=plan.not_built,
         snapshot=workspace.snapshot or revision.is_snapshot,
         commit=revision.commit,
-        inputs=_inputs(workspace),
+        inputs=read_inputs(workspace),
     )
     _tidy(workspace, built)
     path = workspace.directory.state / _RECORD
@@ -222,7 +222,7 @@ def _code_objects(write: Any, row: TargetRow, kernels: CompiledKernels) -> list[
     return [write(f"{folder}/{name}", data) for name, data in sorted(files.items())]
 
 
-def _inputs(workspace: Workspace) -> dict[str, str]:
+def read_inputs(workspace: Workspace) -> dict[str, str]:
     """Digests of what the project put in, by name; for the provenance."""
     root = workspace.declaration.root
     inputs = {"wheelmark.toml": digests.sha256_file(root / "wheelmark.toml")}

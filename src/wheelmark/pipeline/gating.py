@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from wheelmark.gates.audit import service_setting
 from wheelmark.gates.context import Context, Gate
 from wheelmark.gates.repeat import SecondBuild
 from wheelmark.lock.environment import locked_environment
-from wheelmark.pipeline.building import Built, BuiltWheel, read_built
+from wheelmark.pipeline.building import Built, BuiltWheel, read_built, read_inputs
 from wheelmark.pipeline.planning import make_plan
 from wheelmark.pipeline.progress import Progress, seconds
 from wheelmark.pipeline.workspace import Workspace, holding
@@ -63,13 +64,14 @@ def test(workspace: Workspace, progress: Progress) -> tuple[Gated, ...]:
         StateError: Nothing was built, or a wheel changed since.
     """
     built = read_built(workspace)
+    _check_sources(workspace, built)
     contexts = _contexts(workspace, built, progress)
     work = [(wheel, gate) for wheel in built.wheels for gate in contexts[wheel.target].row.gates]
     together = [item for item in work if item[1] not in ALONE]
     alone = [item for item in work if item[1] in ALONE]
 
     def one(item: tuple[BuiltWheel, str]) -> Gated:
-        return _run_gate(workspace, item[0], item[1], contexts[item[0].target], progress)
+        return _run_gate(workspace, built, item[0], item[1], contexts[item[0].target], progress)
 
     with progress.stage("gates"):
         # The second build of the repeat gate is shared: asking for it once, first, keeps workers from waiting.
@@ -111,6 +113,19 @@ def read_evidence(workspace: Workspace, built: Built) -> dict[str, tuple[tuple[s
     return found
 
 
+def _check_sources(workspace: Workspace, built: Built) -> None:
+    """Gates compare the wheel with the sources that made it; those must still be there."""
+    now = read_inputs(workspace)
+    changed = sorted(name for name in {*now, *built.inputs} if now.get(name) != built.inputs.get(name))
+    if changed:
+        raise StateError(
+            f"{', '.join(changed)} changed since the build",
+            cause="the wheels in the release directory were built from something else",
+            fix="nox -s build test",
+            reason="changed-since-build",
+        )
+
+
 def _contexts(workspace: Workspace, built: Built, progress: Progress) -> dict[str, Context]:
     declaration = workspace.declaration
     plan = {str(planned.row.target): planned for planned in make_plan(workspace).targets}
@@ -148,10 +163,12 @@ def _bind(second: SecondBuild, target: str) -> Any:
 
 
 def _run_gate(
-    workspace: Workspace, wheel: BuiltWheel, name: str, context: Context, progress: Progress
+    workspace: Workspace, built: Built, wheel: BuiltWheel, name: str, context: Context, progress: Progress
 ) -> Gated:
     gate: Gate = importlib.import_module(f"wheelmark.gates.{name}")
-    step = Step(name=f"gate/{name}/{wheel.target}", inputs=_gate_inputs(workspace, wheel, name, context))
+    step = Step(
+        name=f"gate/{name}/{wheel.target}", inputs=_gate_inputs(workspace, wheel, name, context, built.inputs)
+    )
     steps: Steps = workspace.steps
     relative = evidence_path(wheel, name)
     record = steps.finished(step)
@@ -185,7 +202,9 @@ def _judge(gate: Gate, context: Context) -> Evidence:
     )
 
 
-def _gate_inputs(workspace: Workspace, wheel: BuiltWheel, name: str, context: Context) -> dict[str, Any]:
+def _gate_inputs(
+    workspace: Workspace, wheel: BuiltWheel, name: str, context: Context, inputs: Mapping[str, str]
+) -> dict[str, Any]:
     """Everything that a gate's answer depends on."""
     settings = json.loads(json.dumps(dataclasses.asdict(workspace.declaration.gates), default=str))
     return {
@@ -197,7 +216,7 @@ def _gate_inputs(workspace: Workspace, wheel: BuiltWheel, name: str, context: Co
         "variants": {kernel: list(names) for kernel, names in context.declared_variants.items()},
         "settings": settings,
         "files": _settings_files(workspace.declaration, name),
-        "sources": dict(read_built(workspace).inputs) if name == "repeat" else {},
+        "sources": dict(inputs) if name == "repeat" else {},
         "machine": platform.machine(),
         "python": platform.python_version(),
         "wheelmark": _own_digest(),
