@@ -71,7 +71,9 @@ def test(workspace: Workspace, progress: Progress) -> tuple[Gated, ...]:
     alone = [item for item in work if item[1] in ALONE]
 
     def one(item: tuple[BuiltWheel, str]) -> Gated:
-        return _run_gate(workspace, built, item[0], item[1], contexts[item[0].target], progress)
+        return _run_gate(
+            workspace, built, item[0], item[1], context=contexts[item[0].target], progress=progress
+        )
 
     with progress.stage("gates"):
         # The second build of the repeat gate is shared: asking for it once, first, keeps workers from waiting.
@@ -163,7 +165,7 @@ def _bind(second: SecondBuild, target: str) -> Any:
 
 
 def _run_gate(
-    workspace: Workspace, built: Built, wheel: BuiltWheel, name: str, context: Context, progress: Progress
+    workspace: Workspace, built: Built, wheel: BuiltWheel, name: str, *, context: Context, progress: Progress
 ) -> Gated:
     gate: Gate = importlib.import_module(f"wheelmark.gates.{name}")
     step = Step(
