@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import hashlib
 import io
 import json
 import zipfile
@@ -12,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import wheelmaking
 from wheelmark import digests
 from wheelmark.attest.predicates import PROVENANCE, SBOM, TEST_RESULT, Provenance, TestResult
 from wheelmark.attest.statement import Statement, Subject
@@ -26,46 +25,6 @@ Sign = Callable[[bytes], bytes]
 
 def file_name(local: str = "cpu", version: str = "0.1.0", platform: str = "manylinux_2_28_x86_64") -> str:
     return f"demo_kernels-{version}+{local}-py3-none-{platform}.whl"
-
-
-def wheel_bytes(
-    name: str,
-    files: Mapping[str, bytes] | None = None,
-    *,
-    record: Callable[[list[str]], list[str]] = lambda lines: lines,
-    extra: tuple[tuple[str | zipfile.ZipInfo, bytes], ...] = (),
-    metadata: bytes | None = None,
-    tag: str = "",
-) -> bytes:
-    """A wheel whose parts agree, unless a caller spoils one.
-
-    Args:
-        name: File name.
-        files: Path -> bytes besides dist-info.
-        record: Changes RECORD's lines.
-        extra: Members that RECORD does not list.
-        metadata: Replaces METADATA.
-        tag: Replaces WHEEL's tag.
-    """
-    distribution, version, *tags = name.removesuffix(".whl").split("-")
-    info = f"{distribution}-{version}.dist-info"
-    default = f"Metadata-Version: 2.4\nName: demo-kernels\nVersion: {version}\n"
-    marks = f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: false\nTag: {tag or '-'.join(tags)}\n"
-    members = {
-        "demo_kernels/__init__.py": b'"""Demo."""\n',
-        **(files or {}),
-        f"{info}/METADATA": metadata or default.encode(),
-        f"{info}/WHEEL": marks.encode(),
-    }
-    lines = [f"{path},sha256={_urlsafe(data)},{len(data)}" for path, data in members.items()]
-    members[f"{info}/RECORD"] = ("\n".join(record([*lines, f"{info}/RECORD,,"])) + "\n").encode()
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-        for path, data in members.items():
-            archive.writestr(_info(path), data)
-        for member, data in extra:
-            archive.writestr(member if isinstance(member, zipfile.ZipInfo) else _info(member), data)
-    return stream.getvalue()
 
 
 def sbom_bytes(name: str, wheel: bytes, *, files: Mapping[str, str] | None = None) -> bytes:
@@ -135,18 +94,20 @@ def part(
     *,
     wheel: bytes | None = None,
 ) -> Part:
+    """A wheel with everything that is said of it; for a GPU with one real code object."""
     name = file_name(local)
-    data = wheel if wheel is not None else wheel_bytes(name, files)
-    folder = "demo_kernels/code_objects/"
+    if files is None:
+        _, _, arch = target.partition("-")
+        files = {"demo_kernels/__init__.py": b""} if target.startswith("cpu") else wheelmaking.gpu_files(arch)
+    data = wheelmaking.wheel_bytes(files, name) if wheel is None else wheel
+    folder = f"{wheelmaking.FOLDER}/"
     return Part(
         target=target,
         name=name,
         wheel=data,
         sbom=sbom_bytes(name, data),
         evidence=[evidence_for(gate, target, digests.sha256(data)) for gate in GATES],
-        kernels={
-            path.removeprefix(folder): d for path, d in (files or {}).items() if path.startswith(folder)
-        },
+        kernels={path.removeprefix(folder): d for path, d in files.items() if path.startswith(folder)},
     )
 
 
@@ -256,13 +217,3 @@ class Draft:
 
 def draft(*parts: Part) -> Draft:
     return Draft(parts=list(parts) or [part()])
-
-
-def _info(path: str) -> zipfile.ZipInfo:
-    info = zipfile.ZipInfo(path, date_time=(2020, 2, 2, 0, 0, 0))
-    info.external_attr = 0o100644 << 16
-    return info
-
-
-def _urlsafe(data: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()

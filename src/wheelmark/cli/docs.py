@@ -24,12 +24,14 @@ def generated(root: Path) -> dict[str, str]:
     from wheelmark.config import FILE_NAME, load_declaration
     from wheelmark.config.document import json_schema, reference
     from wheelmark.config.matrix import ci_matrix, targets_table
+    from wheelmark.verify import reasons
 
     declaration = load_declaration(root / FILE_NAME)
     files = {
         "docs/reference/wheelmark-toml.md": reference(),
         "docs/reference/wheelmark-toml.schema.json": json.dumps(json_schema(), indent=2) + "\n",
         "docs/reference/command-line.md": command_line(),
+        "docs/reference/reason-codes.md": reasons.as_markdown(),
         ".github/matrix.json": json.dumps(ci_matrix(declaration), indent=2) + "\n",
     }
     inserts = (

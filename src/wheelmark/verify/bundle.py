@@ -65,9 +65,7 @@ class MessageSignature:
 
     def spelled(self) -> dict[str, Any]:
         """The bundle's member that holds it."""
-        digest = (
-            {} if self.digest is None else {"algorithm": "SHA2_256", "digest": _encoded(self.digest)}
-        )
+        digest = {} if self.digest is None else {"algorithm": "SHA2_256", "digest": _encoded(self.digest)}
         return {"messageSignature": _filled({"messageDigest": digest, "signature": _encoded(self.signature)})}
 
 
