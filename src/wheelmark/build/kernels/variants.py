@@ -256,7 +256,7 @@ def _argument(value: Any, target: Target, spelling: Mapping[str, str], where: st
     table = (
         value if isinstance(value, dict) else {"type": value} if isinstance(value, str) else {"value": value}
     )
-    unknown = table.keys() - {"type", "value", "shape", "equal"}
+    unknown = table.keys() - {"type", "value", "shape", "equal", "assume"}
     if unknown:
         _refuse(f"{where}: unknown key {min(unknown)!r}", "unknown-key")
     words = str(table.get("type", "")).split()
@@ -264,12 +264,20 @@ def _argument(value: Any, target: Target, spelling: Mapping[str, str], where: st
     if words == ["none"] and len(table) == 1:
         return Argument(kind="none")
     if words and words[0].startswith("*"):
-        if given is not None or "equal" in table:
+        if table.keys() & {"value", "equal", "assume"}:
             _refuse(f"{where}: a pointer has no value", "kernel-argument")
         return _pointer(words, table.get("shape"), target, spelling, where)
     if "shape" in table:
         _refuse(f"{where}: only a pointer has a shape", "kernel-argument")
-    return _scalar(words, given, equal=table.get("equal", False), spelling=spelling, where=where)
+    found = _scalar(words, given, equal=table.get("equal", False), spelling=spelling, where=where)
+    return found if table.get("assume", True) is True else _without_assumptions(table, found, where)
+
+
+def _without_assumptions(table: Mapping[str, Any], argument: Argument, where: str) -> Argument:
+    """An example for heuristics only."""
+    if table["assume"] is not False or "value" not in table or argument.equal:
+        _refuse(f"{where}: assume = false goes with an example value", "kernel-argument")
+    return dataclasses.replace(argument, divisible=False)
 
 
 def _pointer(

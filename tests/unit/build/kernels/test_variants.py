@@ -49,6 +49,7 @@ def refusal(folder: Path, body: str, target: Target = SM90) -> ConfigError:
         ("9223372036854775809.0", Argument(kind="scalar", dtype="fp32", value=9223372036854775809.0)),
         ("true", Argument(kind="scalar", dtype="u1", value=True)),
         ("{ value = 1, equal = true }", Argument(kind="scalar", dtype="i32", value=1, equal=True)),
+        ("{ value = 32, assume = false }", Argument(kind="scalar", dtype="i32", value=32)),
         ('{ value = 32, type = "i64" }', Argument(kind="scalar", dtype="i64", value=32, divisible=True)),
     ],
 )
@@ -77,6 +78,8 @@ def test_only_rocm_assumes_less_than_two_gib_behind_a_pointer(tmp_path: Path) ->
         ('{ value = 300, type = "i8" }', "300 does not fit i8"),
         ('{ type = "*fp16", value = 1 }', "a pointer has no value"),
         ('{ type = "i32", shape = [1] }', "only a pointer has a shape"),
+        ('{ type = "i32", assume = false }', "goes with an example value"),
+        ("{ value = 1, equal = true, assume = false }", "goes with an example value"),
         ("[1]", "no example value"),
         ("{}", "neither a type nor a value"),
     ],
