@@ -250,13 +250,13 @@ class _Job:
         return digests.sha256(digests.canonical_json(value))
 
     def library(self, key: str, data: bytes, headers: Mapping[str, str], *, cached: bool) -> NativeLibrary:
-        identity = {
-            "compiler": self.compiler.digest,
-            "torch": self.torch_digest,
-            "headers": {
-                name: digest for name, digest in headers.items() if name.startswith(("system:", "torch:"))
-            },
-        }
+        # Names without folders: a toolchain is the same wherever it is installed, and this digest is in the wheel.
+        read = sorted(
+            f"{digest}  {name.rpartition('/')[2]}"
+            for name, digest in headers.items()
+            if name.startswith(("system:", "torch:"))
+        )
+        identity = {"compiler": self.compiler.digest, "torch": self.torch_digest, "headers": read}
         return NativeLibrary(
             data=data,
             sha256=digests.sha256(data),
