@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone; there is nobody left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.INTERNAL)
-    except Exception as error:  # noqa: BLE001 - a defect must not end with exit code 1, which says "rejected"
+    except Exception as error:  # a defect must not end with exit code 1, which says "rejected"
         if os.environ.get("WHEELMARK_DEBUG"):
             raise
         print(

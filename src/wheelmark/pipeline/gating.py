@@ -15,7 +15,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from wheelmark.gates.context import Context, Gate
 from wheelmark.gates.repeat import SecondBuild
 from wheelmark.lock.environment import locked_environment
 from wheelmark.pipeline.building import Built, BuiltWheel, read_built, read_inputs
+from wheelmark.pipeline.importing import SUFFIX, imports_of, merge
 from wheelmark.pipeline.planning import make_plan
 from wheelmark.pipeline.progress import Progress, seconds
 from wheelmark.pipeline.workspace import Workspace, holding
@@ -45,8 +46,6 @@ class Gated:
 
     wheel: BuiltWheel
     evidence: Evidence
-    path: str
-    """Of the evidence file, relative to the release directory."""
     seconds: float
     resumed: bool
 
@@ -81,10 +80,27 @@ def test(workspace: Workspace, progress: Progress) -> tuple[Gated, ...]:
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             done = list(pool.map(one, first))
         done += [one(item) for item in alone]
-    keep = {item.path for item in done}
-    workspace.directory.remove_except("evidence", keep)
     order = {(wheel.path, gate): index for index, (wheel, gate) in enumerate(work)}
-    return tuple(sorted(done, key=lambda item: order[item.wheel.path, item.evidence.gate]))
+    results = sorted(done, key=lambda item: order[item.wheel.path, item.evidence.gate])
+    return _write_evidence(workspace, built, results)
+
+
+def _write_evidence(workspace: Workspace, built: Built, results: Sequence[Gated]) -> tuple[Gated, ...]:
+    """Put what counts into the release directory: this machine's evidence, and what other machines gave."""
+    shown: list[Gated] = []
+    keep: set[str] = set()
+    for wheel in built.wheels:
+        mine = {item.evidence.gate: item for item in results if item.wheel is wheel}
+        own = tuple(item.evidence for item in mine.values())
+        for evidence in merge(own, imports_of(workspace.directory, wheel)):
+            relative = evidence_path(wheel, evidence.gate)
+            workspace.directory.write(relative, digests.canonical_json(evidence.as_json()))
+            keep.add(relative)
+            run = mine.get(evidence.gate)
+            took, resumed = (run.seconds, run.resumed) if run and not evidence.imported else (0.0, True)
+            shown.append(Gated(wheel=wheel, evidence=evidence, seconds=took, resumed=resumed))
+    workspace.directory.remove_except("evidence", keep)
+    return tuple(shown)
 
 
 def read_evidence(workspace: Workspace, built: Built) -> dict[str, tuple[tuple[str, Evidence], ...]]:
@@ -95,24 +111,25 @@ def read_evidence(workspace: Workspace, built: Built) -> dict[str, tuple[tuple[s
     """
     found: dict[str, tuple[tuple[str, Evidence], ...]] = {}
     for wheel in built.wheels:
-        rows = []
-        for gate in workspace.declaration.row(Target.parse(wheel.target)).gates:
-            relative = evidence_path(wheel, gate)
-            path = workspace.directory / relative
-            evidence = (
-                Evidence.from_json(strictjson.loads(path.read_bytes(), what=relative))
-                if path.is_file()
-                else None
-            )
-            if evidence is None or evidence.subject != wheel.sha256:
-                raise StateError(
-                    f"gate {gate} has not run on {Path(wheel.path).name} as it is now",
-                    fix="nox -s test",
-                    reason="not-tested",
-                )
-            rows.append((relative, evidence))
-        found[wheel.path] = tuple(rows)
+        gates = list(workspace.declaration.row(Target.parse(wheel.target)).gates)
+        extra = (f"{item.evidence.gate}{SUFFIX}" for item in imports_of(workspace.directory, wheel))
+        gates += [gate for gate in extra if (workspace.directory / evidence_path(wheel, gate)).is_file()]
+        found[wheel.path] = tuple(_read_one(workspace, wheel, gate) for gate in gates)
     return found
+
+
+def _read_one(workspace: Workspace, wheel: BuiltWheel, gate: str) -> tuple[str, Evidence]:
+    relative = evidence_path(wheel, gate)
+    path = workspace.directory / relative
+    if path.is_file():
+        evidence = Evidence.from_json(strictjson.loads(path.read_bytes(), what=relative))
+        if evidence.subject == wheel.sha256 and evidence.gate == gate:
+            return relative, evidence
+    raise StateError(
+        f"gate {gate} has not run on {Path(wheel.path).name} as it is now",
+        fix="nox -s test",
+        reason="not-tested",
+    )
 
 
 def _check_sources(workspace: Workspace, built: Built) -> None:
@@ -172,21 +189,19 @@ def _run_gate(
         name=f"gate/{name}/{wheel.target}", inputs=_gate_inputs(workspace, wheel, name, context, built.inputs)
     )
     steps: Steps = workspace.steps
-    relative = evidence_path(wheel, name)
     record = steps.finished(step)
-    if record is not None and relative in record.outputs:
-        evidence = Evidence.from_json(strictjson.loads((workspace.directory / relative).read_bytes()))
-        return Gated(wheel=wheel, evidence=evidence, path=relative, seconds=record.result, resumed=True)
+    if record is not None:
+        evidence = Evidence.from_json(record.result["evidence"])
+        return Gated(wheel=wheel, evidence=evidence, seconds=record.result["seconds"], resumed=True)
     begun = time.monotonic()
     evidence = _judge(gate, context)
     took = round(time.monotonic() - begun, 3)
-    path = workspace.directory.write(relative, digests.canonical_json(evidence.as_json()))
     if evidence.verdict is not Verdict.FAILED:
-        steps.record(step, [path], took)
+        steps.record(step, [], {"evidence": evidence.as_json(), "seconds": took})
     progress.note(
         f"{wheel.target} {name}: {evidence.verdict.value} ({evidence.level.value}, {seconds(took)})"
     )
-    return Gated(wheel=wheel, evidence=evidence, path=relative, seconds=took, resumed=False)
+    return Gated(wheel=wheel, evidence=evidence, seconds=took, resumed=False)
 
 
 def _judge(gate: Gate, context: Context) -> Evidence:

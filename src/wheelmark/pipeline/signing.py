@@ -32,9 +32,11 @@ from wheelmark.evidence import Evidence, Verdict
 from wheelmark.manifest import NAME, Entry, Kind, ReleaseManifest
 from wheelmark.pipeline.building import Built, read_built
 from wheelmark.pipeline.gating import read_evidence
+from wheelmark.pipeline.importing import imports_of
 from wheelmark.pipeline.progress import Progress
 from wheelmark.pipeline.workspace import Workspace, holding
-from wheelmark.release import Step, close_release, entry_for
+from wheelmark.release import ReleaseDirectory, Step, close_release, entry_for
+from wheelmark.release.close import BUNDLE_SUFFIX
 from wheelmark.sign import Domain, open_signer
 
 BUILDER_ID = "https://wheelmark.dev/builder/local/v1"
@@ -69,39 +71,72 @@ def sign(workspace: Workspace, progress: Progress, *, domain: Domain, config: Pa
     release = _close(workspace, built, evidence)
     statements = make_statements(workspace, built, release, evidence)
     payloads = {name: statement.as_bytes() for name, statement in statements.items()}
+    confirmed = _confirmed(workspace, built)
     with open_signer(domain, config=config) as signer:
         step = Step(
             name="sign",
             inputs={
                 "statements": {name: digests.sha256(data) for name, data in payloads.items()},
+                "runners": {name: digests.sha256(item.bundle) for name, item in confirmed.items()},
                 "domain": domain.value,
                 "identity": signer.identity,
                 "root": digests.sha256(signer.trusted_root),
             },
         )
-        bundles = tuple(f"bundles/{name}.sigstore.json" for name in sorted(payloads))
-        if workspace.steps.finished(step) is not None:
-            progress.note(f"{len(bundles)} bundles are signed already and unchanged")
-            return Signed(
-                release=release, bundles=bundles, domain=domain, identity=signer.identity, resumed=True
-            )
-        written = []
-        with progress.stage(f"sign {len(payloads)} statements ({domain.value})"):
-            signed = {name: signer.sign(data) for name, data in sorted(payloads.items())}
-        for name, data in signed.items():
-            written.append(directory.write(f"statements/{name}.json", payloads[name]))
-            written.append(directory.write(f"bundles/{name}.sigstore.json", data))
-        written += [
-            directory.write(f"{wheel.path}.sigstore.json", signed["provenance"]) for wheel in built.wheels
-        ]
-        written.append(directory.write("trust/trusted_root.json", signer.trusted_root))
-        keep = {path.relative_to(directory.root).as_posix() for path in written}
-        for folder in ("statements", "bundles", "trust", "report"):
-            directory.remove_except(folder, keep)
-        workspace.steps.record(step, [*written, directory.manifest_path])
-        return Signed(
-            release=release, bundles=bundles, domain=domain, identity=signer.identity, resumed=False
+        signed = Signed(
+            release=release,
+            bundles=tuple(f"bundles/{name}{BUNDLE_SUFFIX}" for name in sorted([*payloads, *confirmed])),
+            domain=domain,
+            identity=signer.identity,
+            resumed=workspace.steps.finished(step) is not None,
         )
+        if signed.resumed:
+            progress.note(f"{len(signed.bundles)} bundles are signed already and unchanged")
+            return signed
+        with progress.stage(f"sign {len(payloads)} statements ({domain.value})"):
+            fresh = {
+                name: _Pair(statement=data, bundle=signer.sign(data))
+                for name, data in sorted(payloads.items())
+            }
+        written = _write(directory, built, {**fresh, **confirmed}, signer.trusted_root)
+        workspace.steps.record(step, [*written, directory.manifest_path])
+        return signed
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Pair:
+    """A statement and the bundle that signs it."""
+
+    statement: bytes
+    bundle: bytes
+
+
+def _confirmed(workspace: Workspace, built: Built) -> dict[str, _Pair]:
+    """Runners' own bundles of imported evidence: they go into the release as they are."""
+    found = {}
+    for wheel in built.wheels:
+        for item in imports_of(workspace.directory, wheel):
+            if item.bundle is not None and item.statement is not None:
+                name = f"{Path(wheel.path).name}.{item.evidence.gate}.runner"
+                found[name] = _Pair(statement=item.statement, bundle=item.bundle)
+    return found
+
+
+def _write(
+    directory: ReleaseDirectory, built: Built, pairs: Mapping[str, _Pair], trusted_root: bytes
+) -> list[Path]:
+    """Statements, bundles, the copies beside the wheels and the root; whatever else lay there goes."""
+    written = []
+    for name, pair in pairs.items():
+        written.append(directory.write(f"statements/{name}.json", pair.statement))
+        written.append(directory.write(f"bundles/{name}{BUNDLE_SUFFIX}", pair.bundle))
+    beside = pairs["provenance"].bundle
+    written += [directory.write(f"{wheel.path}{BUNDLE_SUFFIX}", beside) for wheel in built.wheels]
+    written.append(directory.write("trust/trusted_root.json", trusted_root))
+    keep = {path.relative_to(directory.root).as_posix() for path in written}
+    for folder in ("statements", "bundles", "trust", "report"):
+        directory.remove_except(folder, keep)
+    return written
 
 
 def _refuse_failed(evidence: Mapping[str, tuple[tuple[str, Evidence], ...]]) -> None:
