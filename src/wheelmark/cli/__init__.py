@@ -24,6 +24,7 @@ COMMANDS = (
     "build",
     "test",
     "sign",
+    "evidence",
     "verify",
     "lock",
     "trust",
