@@ -29,6 +29,9 @@ from wheelmark.build.kernels.worker_process import prepare_scratch
 from wheelmark.errors import BuildError, ConfigError, InputError
 from wheelmark.targets import Target, known_ids
 
+_FOLDER = "kernels"
+"""Of the pipeline's cache."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompiledKernels:
@@ -65,7 +68,7 @@ def compile_kernels(
         source_root: The project's source folder; all that an import of it may read is under it.
         targets: GPU targets.
         python: The build environment's interpreter: it has Triton, and what the project imports.
-        cache: Folder for the cache; made where absent.
+        cache: The pipeline's cache folder; ``kernels`` in it is used, and made where absent.
         workers: Worker processes; 0 means one for each CPU.
         progress: Told of each compiled variant and each finished target.
 
@@ -78,7 +81,7 @@ def compile_kernels(
     files = load_all(declarations)
     _check_targets(targets)
     compiler = read_compiler(python)
-    store = ObjectCache(cache)
+    store = ObjectCache(cache / _FOLDER)
     keys = _result_keys(declarations, files, source_root, compiler, targets)
     found: dict[Target, CompiledKernels] = {}
     for target in targets:
@@ -90,9 +93,15 @@ def compile_kernels(
     refusals: list[Refusal] = []
     if work:
         with _scratch(compiler) as scratch:
-            Scheduler(files, compiler, cache=store, scratch=scratch, workers=workers, progress=progress).run(
-                work
-            )
+            Scheduler(
+                files,
+                compiler,
+                source_root=source_root,
+                cache=store,
+                scratch=scratch,
+                workers=workers,
+                progress=progress,
+            ).run(work)
         for item in work:
             result = _assemble(item, compiler)
             failed = [refusal for refusal in result.refused if not refusal.optional]
@@ -118,7 +127,8 @@ def source_digests(
 
     Args:
         declarations: Kernel declaration files.
-        source_root: The project's source folder.
+        source_root: The project's source folder, or the folder that an installed wheel's packages are in: where a
+            declaration is not in it, it takes the place of the declaration's own folder.
         python: The build environment's interpreter.
         target: The target to import for; the first that each file's kernels are for where absent. It matters only
             to modules that probe the device.
@@ -132,12 +142,14 @@ def source_digests(
     compiler = read_compiler(python)
     everywhere = [Target.parse(name) for name in known_ids()]
     candidates = [target] if target is not None else [item for item in everywhere if item.is_gpu]
-    store = None if cache is None else ObjectCache(cache)
-    keys = _result_keys(declarations, files, source_root, compiler, candidates)
-    digest_key = digests.sha256(digests.canonical_json(["sources", *(keys[item] for item in candidates)]))
-    stored = None if store is None else store.result(digest_key)
-    if stored is not None:
-        return {str(name): str(digest) for name, digest in stored.items()}
+    store = None if cache is None else ObjectCache(cache / _FOLDER)
+    key = ""
+    if store is not None:
+        keys = _result_keys(declarations, files, source_root, compiler, candidates)
+        key = digests.sha256(digests.canonical_json(["sources", *keys.values()]))
+        stored = store.result(key)
+        if stored is not None:
+            return {str(name): str(digest) for name, digest in stored.items()}
     found: dict[str, str] = {}
     wanted = {kernel.name for file in files for kernel in file.kernels if any(map(kernel.is_for, candidates))}
     with _scratch(compiler) as scratch:
@@ -148,7 +160,13 @@ def source_digests(
             if not work.variants:
                 continue
             Scheduler(
-                files, compiler, cache=None, scratch=scratch, workers=1, progress=lambda _text: None
+                files,
+                compiler,
+                source_root=source_root,
+                cache=None,
+                scratch=scratch,
+                workers=1,
+                progress=lambda _text: None,
             ).run([work])
             lost = [_refusal(work, key) for key in work.refused if key[0] not in work.sources]
             if lost:
@@ -156,7 +174,7 @@ def source_digests(
             found = {**work.sources, **found}
     result = {name: found[name] for name in sorted(found)}
     if store is not None:
-        store.put_result(digest_key, dict(result))
+        store.put_result(key, dict(result))
     return result
 
 
@@ -187,7 +205,7 @@ def _result_keys(
     targets: Sequence[Target],
 ) -> Mapping[Target, str]:
     """For each target a key over everything that its result follows from."""
-    roots = [source_root, *(folder for file in files for folder in file.folders)]
+    roots = [source_root, *(folder for file in files for folder in file.folders(source_root))]
     covered = [
         root
         for index, root in enumerate(path.resolve() for path in roots)

@@ -150,11 +150,16 @@ class KernelDeclarations:
     devices: tuple[Device, ...]
     kernels: tuple[KernelDeclaration, ...]
 
-    @property
-    def folders(self) -> tuple[Path, ...]:
-        """Folders for ``sys.path``, absolute."""
-        root = self.file.resolve().parent
-        return tuple(root / folder for folder in self.path)
+    def folders(self, source_root: Path) -> tuple[Path, ...]:
+        """Folders for ``sys.path``, absolute.
+
+        Args:
+            source_root: The project's source folder. Where the file is not in it, as when the sources of an
+                installed wheel are asked for, it takes the place of the file's own folder.
+        """
+        root, own = source_root.resolve(), self.file.resolve().parent
+        base = own if own.is_relative_to(root) else root
+        return tuple(base / folder for folder in self.path)
 
 
 def matches(patterns: Sequence[str], target: Target) -> bool:

@@ -84,6 +84,7 @@ class Scheduler:
 
     Args:
         files: The declarations.
+        source_root: The project's source folder.
         compiler: The build environment.
         cache: Where objects are looked up and stored; ``None`` when only sources are described.
         scratch: An empty folder for everything that workers write.
@@ -97,6 +98,7 @@ class Scheduler:
         files: Sequence[KernelDeclarations],
         compiler: CompilerFiles,
         *,
+        source_root: Path,
         cache: ObjectCache | None,
         scratch: Path,
         workers: int,
@@ -104,6 +106,7 @@ class Scheduler:
         silence: float = SILENCE,
     ) -> None:
         self._files = files
+        self._source_root = source_root
         self._compiler = compiler
         self._cache = cache
         self._scratch = scratch
@@ -218,7 +221,7 @@ class Scheduler:
             "key": {**self._toolchain_key, "target": str(target)},
             "files": [
                 {
-                    "folders": [str(folder) for folder in file.folders],
+                    "folders": [str(folder) for folder in file.folders(self._source_root)],
                     "device": _device(file, target),
                     "kernels": [
                         _kernel(kernel, item, todo)

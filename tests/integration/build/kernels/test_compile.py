@@ -160,7 +160,7 @@ def test_a_changed_object_in_the_cache_is_made_again(tmp_path: Path, build_pytho
     first = build(tmp_path, ADD, [SM90], build_python)[SM90]
     digest = only(first)["fp16-one"].object.sha256
     same = [variant.object.sha256 for variant in only(first).values()].count(digest)
-    blob = tmp_path / "cache" / "blobs" / digest
+    blob = tmp_path / "cache" / "kernels" / "blobs" / digest
     data = blob.read_bytes()
     blob.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     again = build(tmp_path, ADD, [SM90], build_python)[SM90]
@@ -253,7 +253,20 @@ def test_source_digests_are_the_manifests(tmp_path: Path, build_python: Path) ->
     for _ in range(2):
         found = source_digests([root / "kernels.toml"], root, python=build_python, cache=cache)
         assert found == {kernel.name: kernel.source_digest for kernel in compiled.manifest.kernels}
-    assert len(list((cache / "results").iterdir())) == 1
+    assert len(list((cache / "kernels" / "results").iterdir())) == 1
+
+
+def test_sources_of_an_installed_package_are_described_where_they_are(
+    tmp_path: Path, build_python: Path
+) -> None:
+    path = write_project(tmp_path / "repository", ADD)
+    write_project(tmp_path / "site-packages", ADD).unlink()
+    expected = source_digests([path], path.parent, python=build_python)
+    assert source_digests([path], tmp_path / "site-packages", python=build_python) == expected
+    (tmp_path / "site-packages" / "project" / "consts.py").write_text("SCALE = 4\n")
+    changed = source_digests([path], tmp_path / "site-packages", python=build_python)
+    assert changed.keys() == expected.keys()
+    assert changed != expected
 
 
 FRAGILE = """

@@ -20,7 +20,7 @@ def write(folder: Path, text: str) -> Path:
 def test_defaults_of_the_shortest_declaration(tmp_path: Path) -> None:
     declarations = load_kernel_declaration(write(tmp_path, MINIMAL))
     (kernel,) = declarations.kernels
-    assert declarations.folders == (tmp_path,)
+    assert declarations.folders(tmp_path) == (tmp_path,)
     assert kernel.import_mode is ImportMode.PLAIN
     assert kernel.autotune is Tuning.DECLARED
     assert kernel.variant == "default"
@@ -81,3 +81,14 @@ def test_absent_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_kernel_declaration(tmp_path / "none.toml")
     assert caught.value.reason == "unreadable"
+
+
+def test_a_source_root_elsewhere_takes_the_place_of_the_files_folder(tmp_path: Path) -> None:
+    (tmp_path / "repository" / "kernels").mkdir(parents=True)
+    path = write(
+        tmp_path / "repository" / "kernels",
+        MINIMAL.replace("[[kernel]]", '[project]\npath = ["p"]\n[[kernel]]'),
+    )
+    declarations = load_kernel_declaration(path)
+    assert declarations.folders(tmp_path / "repository") == (tmp_path / "repository" / "kernels" / "p",)
+    assert declarations.folders(tmp_path / "site-packages") == (tmp_path / "site-packages" / "p",)

@@ -74,6 +74,7 @@ def run(
     scheduler = Scheduler(
         files,
         compiler,
+        source_root=folder,
         cache=cache,
         scratch=scratch,
         workers=1,
