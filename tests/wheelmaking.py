@@ -96,7 +96,9 @@ class Entry:
     """Bytes that stand before its local header."""
 
 
-def zip_bytes(entries: Sequence[Entry], *, prefix: bytes = b"", gap: bytes = b"", comment: bytes = b"") -> bytes:
+def zip_bytes(
+    entries: Sequence[Entry], *, prefix: bytes = b"", gap: bytes = b"", comment: bytes = b""
+) -> bytes:
     """A zip archive of exactly these entries."""
     body, directory = bytearray(prefix), bytearray()
     for entry in entries:

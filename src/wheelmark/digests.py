@@ -75,7 +75,8 @@ def canonical_json(value: Any) -> bytes:
     """
     try:
         return rfc8785.dumps(value)
-    except rfc8785.CanonicalizationError as error:
+    # A key with half a surrogate pair leaves rfc8785 as UnicodeEncodeError.
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
         raise InputError(
             f"value cannot be written as canonical JSON: {error}", reason="json-value"
         ) from error

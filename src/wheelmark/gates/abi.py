@@ -25,10 +25,11 @@ embedded-path               a path of the machine that built it
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
@@ -193,14 +194,13 @@ def _torch(context: Context, use: TorchUse) -> Iterator[tuple[str, str]]:
 
 def _paths(context: Context, wheel: Wheel) -> Iterator[Problem]:
     """Paths of the build machine: this one's own in any file, well-known ones in any ELF object."""
-    here = [
-        f"{root}/".encode()
-        for root in {str(context.declaration.root), str(context.cache), str(Path.home())}
-        if len(root) >= _SHORTEST_ROOT
-    ]
+    roots = {str(context.declaration.root), str(context.cache), os.environ.get("HOME", "")}
+    known = [re.escape(root.encode()) for root in sorted(roots) if len(root) >= _SHORTEST_ROOT]
+    # Without any root, a pattern that matches nothing.
+    here = re.compile(rb"(?:%s)/[\w.+@,/-]*" % (b"|".join(known) or b"(?!)"))
     for path in wheel.files:
         data = wheel.read(path)
-        found = {root for root in here if root in data}
+        found = {match[0] for match in here.finditer(data)}
         if is_elf(data):
             found |= {match[0] for match in _BUILD_TREES.finditer(data)}
         for item in sorted(found)[:3]:

@@ -38,7 +38,7 @@ extern "C" int sample(void* stack, char* to, const char* from, unsigned long byt
 
 
 @triton.jit
-def scale(x, y, n, factor, BLOCK: tl.constexpr):  # noqa: D103 - described above
+def scale(x, y, n, factor, BLOCK: tl.constexpr):  # noqa: N803 - constants are upper case by custom
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + at, mask=at < n, other=0.0)
     total = tl.sum(value.to(tl.float32), axis=0)
@@ -58,7 +58,12 @@ def compile_native(folder: Path) -> bytes:
     (folder / "native.cpp").write_text(NATIVE, encoding="utf-8")
     (folder / "empty.cpp").write_text("", encoding="utf-8")
     common = ["g++", "-shared", "-fPIC", "-O1", "-fno-builtin", "-s", "-nostartfiles"]
-    common += ["-Wl,-z,noseparate-code", "-Wl,--hash-style=gnu", "-Wl,--build-id=sha1", "-ffile-prefix-map=.=src"]
+    common += [
+        "-Wl,-z,noseparate-code",
+        "-Wl,--hash-style=gnu",
+        "-Wl,--build-id=sha1",
+        "-ffile-prefix-map=.=src",
+    ]
     stub = [*common, "-Wl,-soname,libtorch_cpu.so", "empty.cpp", "-o", "libtorch_cpu.so"]
     subprocess.run(stub, cwd=folder, check=True)
     link = ["-Wl,--no-as-needed", "-L.", "-ltorch_cpu"]

@@ -3,8 +3,8 @@ from __future__ import annotations
 import struct
 
 import pytest
-import wheelmaking as make
 
+import wheelmaking as make
 from wheelmark.binaries.elf import read_elf, read_notes
 from wheelmark.errors import InputError
 
