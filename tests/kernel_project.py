@@ -117,6 +117,17 @@ def fragile(x, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     tl.store(x + i, 0.0)
 """,
+    "project/explicit.py": """
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+@gluon.jit
+def copy(x, out, n, BLOCK: gl.constexpr, layout: gl.constexpr):
+    i = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=layout)
+    gl.store(out + i, gl.load(x + i, mask=i < n), mask=i < n)
+
+LAYOUT = gl.BlockedLayout([1], [32], [4], [0])
+""",
     "project/broken.py": "raise ImportError('needs a card')\n",
     "project/opaque.py": """
 import triton
@@ -150,6 +161,26 @@ BLOCK = 128
 [kernel.matrix]
 t = ["fp16"]
 y = [{ label = "two" }, { label = "one", arguments = { y = "none" } }]
+"""
+
+
+HEAVY = """
+[[kernel]]
+name = "matmul"
+module = "project.heavy"
+attribute = "matmul"
+[kernel.arguments]
+a = "*fp16 large"
+b = "*fp16 large"
+c = "*fp32 large"
+n = "i32 div16"
+[kernel.constants]
+M = 128
+N = {n}
+K = {k}
+[kernel.options]
+num_stages = 2
+num_warps = 8
 """
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from kernel_project import ADD, write_project
+from kernel_project import ADD, HEAVY, write_project
 from wheelmark.binaries.codeobject import read_code_object
 from wheelmark.binaries.kernelmanifest import Relation, Variant, read_kernel_manifest
 from wheelmark.binaries.kernelobjects import check_objects
@@ -210,6 +212,74 @@ def test_one_is_not_specialised_unless_asked(tmp_path: Path, build_python: Path)
     )
 
 
+EXPLICIT = """
+[[kernel]]
+name = "copy"
+module = "project.explicit"
+attribute = "copy"
+targets = ["cuda-*"]
+[kernel.arguments]
+x = "*fp32"
+out = "*fp32"
+n = "i32"
+[kernel.constants]
+BLOCK = 128
+layout = { object = "project.explicit:LAYOUT" }
+"""
+
+
+def test_gluon_kernels(tmp_path: Path, build_python: Path) -> None:
+    variant = only(build(tmp_path, EXPLICIT, [SM90], build_python)[SM90])["default"]
+    assert variant.entry == "copy"
+    assert "BlockedLayout" in str(variant.constants["layout"])
+
+
+LAUNCHER = """
+import hashlib, json, sys
+sys.path.insert(0, sys.argv[1])
+backend, arch, warp = sys.argv[2:]
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+class Driver:
+    def get_current_target(self): return GPUTarget(backend, int(arch) if arch.isdigit() else arch, int(warp))
+    def get_current_device(self): return 0
+    def get_current_stream(self, device): return 0
+
+driver.set_active(Driver())
+from project.add import add
+x, out = torch.zeros(4096, dtype=torch.float16), torch.zeros(4096)
+def digest(*arguments):
+    made = add.warmup(*arguments, grid=(1,), BLOCK=2048, num_warps=4)
+    return hashlib.sha256(made.asm["cubin" if backend == "cuda" else "hsaco"]).hexdigest()
+print(json.dumps({"fp16-two": digest(x, x, out, 4096), "fp16-one": digest(x, None, out, 4096)}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "words"), [(SM90, ["cuda", "90", "32"]), (GFX942, ["hip", "gfx942", "64"])]
+)
+def test_the_bytes_are_those_that_tritons_own_launcher_compiles(
+    tmp_path: Path, build_python: Path, target: Target, words: list[str]
+) -> None:
+    declared = only(
+        build(tmp_path, ADD.replace("BLOCK = 128", "BLOCK = 2048"), [target], build_python)[target]
+    )
+    launched = subprocess.run(
+        [str(build_python), "-c", LAUNCHER, str(tmp_path / "project-root"), *words],
+        env={
+            "PATH": "/usr/bin:/bin",
+            "TRITON_DISABLE_LINE_INFO": "1",
+            "TRITON_CACHE_DIR": str(tmp_path / "triton"),
+        },
+        capture_output=True,
+        check=True,
+    )
+    expected = json.loads(launched.stdout)
+    assert {name: declared[name].object.sha256 for name in expected} == expected
+
+
 PROBING = """
 [[device]]
 targets = ["cuda-sm90"]
@@ -307,26 +377,6 @@ def test_an_optional_variant_may_be_absent_and_is_named(tmp_path: Path, build_py
         )
 
 
-HEAVY = """
-[[kernel]]
-name = "matmul"
-module = "project.heavy"
-attribute = "matmul"
-[kernel.arguments]
-a = "*fp16 large"
-b = "*fp16 large"
-c = "*fp32 large"
-n = "i32 div16"
-[kernel.constants]
-M = 128
-N = 256
-K = 128
-[kernel.options]
-num_stages = 2
-num_warps = 8
-"""
-
-
 @pytest.mark.parametrize(
     ("declaration", "target", "reason", "said"),
     [
@@ -382,7 +432,12 @@ num_warps = 8
             "kernel-global",
             "project.opaque.Box",
         ),
-        (HEAVY, GFX90A, "kernel-shared", "it needs 98,304 bytes of LDS a block; gfx90a has 65,536"),
+        (
+            HEAVY.format(n=256, k=128),
+            GFX90A,
+            "kernel-shared",
+            "it needs 98,304 bytes of LDS a block; gfx90a has 65,536",
+        ),
     ],
 )
 def test_refusals(
