@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import json
 import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from wheelmark import digests, strictjson
+from wheelmark import digests
 from wheelmark.build.kernels import CompiledKernels, compile_kernels
 from wheelmark.build.native import NativeLibrary, build_native
 from wheelmark.build.wheel import assemble_wheel
@@ -66,6 +65,8 @@ class Built:
     commit: str
     inputs: Mapping[str, str]
     """Name -> sha256 of what went in: declaration, sources, locks."""
+    files: Mapping[str, str]
+    """Path relative to the release directory -> sha256 of everything that was left there."""
 
     def as_json(self) -> dict[str, Any]:
         """What is written down, and printed by ``--json``."""
@@ -75,6 +76,7 @@ class Built:
             "snapshot": self.snapshot,
             "commit": self.commit,
             "inputs": dict(self.inputs),
+            "files": dict(self.files),
         }
 
 
@@ -102,28 +104,45 @@ def build(workspace: Workspace, progress: Progress) -> Built:
         snapshot=workspace.snapshot or revision.is_snapshot,
         commit=revision.commit,
         inputs=read_inputs(workspace),
+        files={
+            path: digests.sha256_file(workspace.directory / path)
+            for wheel in wheels
+            for path in (wheel.path, wheel.sbom, wheel.lock, *wheel.code_objects)
+        },
     )
     _tidy(workspace, built)
-    path = workspace.directory.state / _RECORD
-    path.write_text(json.dumps(built.as_json(), indent=2, sort_keys=True), encoding="utf-8")
+    workspace.remember(_RECORD, built.as_json())
     return built
 
 
 def read_built(workspace: Workspace) -> Built:
-    """What ``build`` wrote down, with every wheel's bytes checked again.
+    """What ``build`` wrote down, with the bytes of every file checked again.
 
     Raises:
-        StateError: Nothing was built here, or a file changed since (reason ``changed-since-build``).
+        StateError: Nothing was built here (reason ``not-built``), or a file changed since (``changed-since-build``).
     """
-    path = workspace.directory.state / _RECORD
-    if not path.is_file():
+    try:
+        built = _built(workspace.recall(_RECORD) or {})
+    except (KeyError, TypeError) as error:
         raise StateError(
             f"nothing was built in {workspace.directory.root}",
             fix="nox -s build",
             reason="not-built",
-        )
-    value = strictjson.load_object(path.read_bytes(), what=_RECORD)
-    built = Built(
+        ) from error
+    for relative, sha256 in built.files.items():
+        file = workspace.directory / relative
+        if not file.is_file() or file.is_symlink() or digests.sha256_file(file) != sha256:
+            raise StateError(
+                f"{file} is not the file that was built",
+                cause="it was changed or removed after the build",
+                fix="nox -s build test sign",
+                reason="changed-since-build",
+            )
+    return built
+
+
+def _built(value: Mapping[str, Any]) -> Built:
+    return Built(
         wheels=tuple(
             BuiltWheel(**{**wheel, "code_objects": tuple(wheel["code_objects"])}) for wheel in value["wheels"]
         ),
@@ -131,17 +150,8 @@ def read_built(workspace: Workspace) -> Built:
         snapshot=value["snapshot"],
         commit=value["commit"],
         inputs=value["inputs"],
+        files=value["files"],
     )
-    for wheel in built.wheels:
-        file = workspace.directory / wheel.path
-        if not file.is_file() or digests.sha256_file(file) != wheel.sha256:
-            raise StateError(
-                f"{file} is not the wheel that was built",
-                cause="it was changed or removed after the build",
-                fix="nox -s build test sign",
-                reason="changed-since-build",
-            )
-    return built
 
 
 def _compile(
@@ -240,7 +250,6 @@ def read_inputs(workspace: Workspace) -> dict[str, str]:
 def _tidy(workspace: Workspace, built: Built) -> None:
     """Remove what an earlier build left: other wheels, and a closing that no longer holds."""
     directory = workspace.directory
-    keep = {path for w in built.wheels for path in (w.path, w.sbom, w.lock, *w.code_objects)}
-    keep |= {f"{wheel.path}.sigstore.json" for wheel in built.wheels}
+    keep = set(built.files) | {f"{wheel.path}.sigstore.json" for wheel in built.wheels}
     for folder in ("wheels", "kernels", "sbom", "locks"):
         directory.remove_except(folder, keep)

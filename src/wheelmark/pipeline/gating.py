@@ -36,6 +36,7 @@ from wheelmark.pipeline.workspace import Workspace, holding
 from wheelmark.release import Step, Steps
 from wheelmark.targets import Target
 
+_RECORD = "tested.json"
 ALONE = ("performance",)
 """Gates that measure time and tolerate no neighbour."""
 
@@ -100,6 +101,7 @@ def _write_evidence(workspace: Workspace, built: Built, results: Sequence[Gated]
             took, resumed = (run.seconds, run.resumed) if run and not evidence.imported else (0.0, True)
             shown.append(Gated(wheel=wheel, evidence=evidence, seconds=took, resumed=resumed))
     workspace.directory.remove_except("evidence", keep)
+    workspace.remember(_RECORD, {path: digests.sha256_file(workspace.directory / path) for path in keep})
     return tuple(shown)
 
 
@@ -107,21 +109,32 @@ def read_evidence(workspace: Workspace, built: Built) -> dict[str, tuple[tuple[s
     """Wheel path -> (evidence path, evidence) of every declared gate.
 
     Raises:
-        StateError: A gate did not run on these bytes (reason ``not-tested``).
+        StateError: A gate did not run on these bytes (reason ``not-tested``), or its evidence is not what ``test``
+            wrote (``changed-since-test``).
     """
+    written = workspace.recall(_RECORD) or {}
     found: dict[str, tuple[tuple[str, Evidence], ...]] = {}
     for wheel in built.wheels:
         gates = list(workspace.declaration.row(Target.parse(wheel.target)).gates)
         extra = (f"{item.evidence.gate}{SUFFIX}" for item in imports_of(workspace.directory, wheel))
         gates += [gate for gate in extra if (workspace.directory / evidence_path(wheel, gate)).is_file()]
-        found[wheel.path] = tuple(_read_one(workspace, wheel, gate) for gate in gates)
+        found[wheel.path] = tuple(
+            _read_one(workspace, wheel, gate, written.get(evidence_path(wheel, gate))) for gate in gates
+        )
     return found
 
 
-def _read_one(workspace: Workspace, wheel: BuiltWheel, gate: str) -> tuple[str, Evidence]:
+def _read_one(workspace: Workspace, wheel: BuiltWheel, gate: str, sha256: str | None) -> tuple[str, Evidence]:
     relative = evidence_path(wheel, gate)
     path = workspace.directory / relative
-    if path.is_file():
+    if sha256 is not None and path.is_file():
+        if digests.sha256_file(path) != sha256:
+            raise StateError(
+                f"{path} is not the evidence that the gate wrote",
+                cause="it was changed after the test",
+                fix="nox -s test sign",
+                reason="changed-since-test",
+            )
         evidence = Evidence.from_json(strictjson.loads(path.read_bytes(), what=relative))
         if evidence.subject == wheel.sha256 and evidence.gate == gate:
             return relative, evidence

@@ -83,14 +83,16 @@ def sign(workspace: Workspace, progress: Progress, *, domain: Domain, config: Pa
                 "root": digests.sha256(signer.trusted_root),
             },
         )
+        record = workspace.steps.finished(step)
         signed = Signed(
             release=release,
             bundles=tuple(f"bundles/{name}{BUNDLE_SUFFIX}" for name in sorted([*payloads, *confirmed])),
             domain=domain,
             identity=signer.identity,
-            resumed=workspace.steps.finished(step) is not None,
+            resumed=record is not None,
         )
-        if signed.resumed:
+        if record is not None:
+            _remove_others(directory, set(record.outputs))
             progress.note(f"{len(signed.bundles)} bundles are signed already and unchanged")
             return signed
         with progress.stage(f"sign {len(payloads)} statements ({domain.value})"):
@@ -133,10 +135,13 @@ def _write(
     beside = pairs["provenance"].bundle
     written += [directory.write(f"{wheel.path}{BUNDLE_SUFFIX}", beside) for wheel in built.wheels]
     written.append(directory.write("trust/trusted_root.json", trusted_root))
-    keep = {path.relative_to(directory.root).as_posix() for path in written}
+    _remove_others(directory, {path.relative_to(directory.root).as_posix() for path in written})
+    return written
+
+
+def _remove_others(directory: ReleaseDirectory, keep: set[str]) -> None:
     for folder in ("statements", "bundles", "trust", "report"):
         directory.remove_except(folder, keep)
-    return written
 
 
 def _refuse_failed(evidence: Mapping[str, tuple[tuple[str, Evidence], ...]]) -> None:

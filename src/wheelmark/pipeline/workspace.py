@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from wheelmark import strictjson
 from wheelmark.config import Declaration, find_declaration, load_declaration
+from wheelmark.errors import InputError
 from wheelmark.release import ReleaseDirectory, Steps
 from wheelmark.targets import Target
 
@@ -51,6 +54,21 @@ class Workspace:
     def build_lock(self) -> Path:
         """Lock of the build environment."""
         return self.declaration.root / "lockfiles" / "build.txt"
+
+    def remember(self, name: str, value: Mapping[str, Any]) -> None:
+        """Leave a JSON object for later stages, beside the release directory; wholly or not at all."""
+        path = self.directory.state / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(value, indent=2, sort_keys=True), encoding="utf-8")
+        partial.replace(path)
+
+    def recall(self, name: str) -> Mapping[str, Any] | None:
+        """What an earlier stage left; ``None`` where there is nothing that can be read."""
+        try:
+            return strictjson.load_object((self.directory.state / name).read_bytes(), what=name)
+        except (OSError, InputError):
+            return None
 
 
 def open_workspace(
