@@ -13,7 +13,8 @@ import itertools
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,17 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
             log=arguments.log.resolve(),
             folder=Path(folder),
         )
-        cases = [
-            *launches(stage),
-            two_devices(stage),
-            eight_threads(stage),
-            prepared(stage),
-            global_scratch(stage),
-            *shared_memory(stage),
-            *refusals(stage),
-        ]
-        if objects.backend == "cuda":
-            cases.append(old_driver(stage))
+        cases = [*launches(stage), *(clause(name, check, stage) for name, check in clauses(objects.backend))]
+        cases += refusals(stage)
     return report.write_cases(
         arguments.report, cases, versions={**report.versions(), "code_objects": objects.target}
     )
@@ -111,7 +103,11 @@ def launches(stage: Stage) -> Iterator[Case]:
             call = embedding_call(case, shift=shift)
             device = len(reached) % 2
             before = len(scene.calls("launch"))
-            variant = send(launcher, call, device=device, stream=STREAM + device)
+            try:
+                variant = send(launcher, call, device=device, stream=STREAM + device)
+            except KernelUnavailable as error:
+                yield verdict(f"{case.name}-shift{shift}", [str(error)], dtype)
+                continue
             reached.add(variant.name)
             recorded = scene.calls("launch")[before:]
             rows = "aligned" if (dim, shift) == (ALIGNED_DIM, 0) else "any"
@@ -141,7 +137,28 @@ def launches(stage: Stage) -> Iterator[Case]:
     yield verdict("every-variant", differs("variants reached", sorted(reached), sorted(declared)))
 
 
-def two_devices(stage: Stage) -> Case:
+def clauses(backend: str) -> Iterator[tuple[str, Callable[[Stage], list[str]]]]:
+    """What must hold of ordinary launches, beyond their arguments: name, and what finds the problems."""
+    yield "two-devices", two_devices
+    yield "eight-threads", eight_threads
+    yield "prepare", prepared
+    yield "global-scratch", global_scratch
+    yield f"shared-{FREE_SHARED}", partial(shared_memory, amount=FREE_SHARED)
+    yield f"shared-{LARGE_SHARED}", partial(shared_memory, amount=LARGE_SHARED)
+    if backend == "cuda":
+        yield "driver-without-parameter-records", old_driver
+
+
+def clause(name: str, check: Callable[[Stage], list[str]], stage: Stage) -> Case:
+    """Check one; a launch that is refused where it should not be is a problem like any other."""
+    try:
+        problems = check(stage)
+    except (KernelUnavailable, IndexError, KeyError) as error:  # a call that was due is not in the record
+        problems = [f"{type(error).__name__}: {error}"]
+    return verdict(name, problems)
+
+
+def two_devices(stage: Stage) -> list[str]:
     """A module is loaded once for each device; the kernel runs in the device's context, and the caller's context comes back."""
     with stage.scene() as scene:
         launcher = scene.launcher()
@@ -157,10 +174,10 @@ def two_devices(stage: Stage) -> Case:
             problems += differs("context left behind", scene.calls("enter")[-1]["context"], 0)
         else:
             problems += differs("device left behind", scene.calls("enter")[-1]["device"], 0)
-    return verdict("two-devices", problems)
+    return problems
 
 
-def eight_threads(stage: Stage) -> Case:
+def eight_threads(stage: Stage) -> list[str]:
     """Eight threads on two devices: every launch arrives, and each device's module is loaded once."""
     errors: list[str] = []
     with stage.scene() as scene:
@@ -180,10 +197,10 @@ def eight_threads(stage: Stage) -> Case:
             thread.join()
         problems = errors[:1] + differs("launches", len(scene.calls("launch")), 160)
         problems += differs("loads", sorted(item["device"] for item in scene.calls("load")), [0, 1])
-    return verdict("eight-threads", problems)
+    return problems
 
 
-def prepared(stage: Stage) -> Case:
+def prepared(stage: Stage) -> list[str]:
     """``prepare`` loads and launches nothing; the launch that follows loads nothing."""
     call = small_call()
     with stage.scene() as scene:
@@ -194,10 +211,10 @@ def prepared(stage: Stage) -> Case:
         send(launcher, call, device=1)
         problems += differs("loads after the launch", len(scene.calls("load")), 1)
         problems += differs("launches", len(scene.calls("launch")), 1)
-    return verdict("prepare", problems)
+    return problems
 
 
-def global_scratch(stage: Stage) -> Case:
+def global_scratch(stage: Stage) -> list[str]:
     """A kernel that needs scratch memory gets it, for each block of the grid, in the first pointer after its parameters."""
     call = small_call()
     allocated: list[torch.Tensor] = []
@@ -215,27 +232,26 @@ def global_scratch(stage: Stage) -> Case:
     pointers = [tensor.data_ptr().to_bytes(8, "little").hex() for tensor in allocated]
     problems = differs("scratch pointers", passed, [*pointers, "00" * 8])
     problems += differs("scratch bytes", [tensor.numel() for tensor in allocated], [48 * call.bags])
-    return verdict("global-scratch", problems)
+    return problems
 
 
-def old_driver(stage: Stage) -> Case:
+def old_driver(stage: Stage) -> list[str]:
     """A CUDA driver that cannot tell a kernel's parameters (before 12.4) launches all the same."""
     with stage.scene(FAKE_DRIVER_OLD="1") as scene:
         send(scene.launcher(), small_call())
-        problems = differs("launches", len(scene.calls("launch")), 1)
-    return verdict("driver-without-parameter-records", problems)
+        return differs("launches", len(scene.calls("launch")), 1)
 
 
-def shared_memory(stage: Stage) -> Iterator[Case]:
+def shared_memory(stage: Stage, *, amount: int) -> list[str]:
     """More than 48 KiB is asked for on CUDA, and needs no asking on ROCm."""
-    for amount, attributes in ((FREE_SHARED, []), (LARGE_SHARED, [(8, LARGE_SHARED)])):
-        with stage.scene() as scene:
-            send(scene.launcher(shared=amount), small_call())
-            asked = [
-                (item["attribute"], item["value"])
-                for item in scene.calls()
-                if item["call"] == "cuFuncSetAttribute"
-            ]
-            problems = differs("attributes set", asked, attributes if stage.objects.backend == "cuda" else [])
-            problems += differs("shared", [item["shared"] for item in scene.calls("launch")], [amount])
-        yield verdict(f"shared-{amount}", problems)
+    due = [(8, amount)] if amount > FREE_SHARED and stage.objects.backend == "cuda" else []
+    with stage.scene() as scene:
+        send(scene.launcher(shared=amount), small_call())
+        asked = [
+            (item["attribute"], item["value"])
+            for item in scene.calls()
+            if item["call"] == "cuFuncSetAttribute"
+        ]
+        problems = differs("attributes set", asked, due)
+        problems += differs("shared", [item["shared"] for item in scene.calls("launch")], [amount])
+    return problems
