@@ -75,7 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         return report.CANNOT_RUN
     cases = [forward(case) for case in forward_cases()]
     cases += [gradient(case) for case in gradient_cases()]
-    cases += [same_with_two_threads(case) for case in thread_cases()]
+    cases += [widening(dtype, dim) for dtype in ("fp16", "bf16") for dim in (1, 4, 8, 16)]
+    cases += [same_with_other_threads(case) for case in thread_cases()]
     cases += list(refusals())
     return report.write_cases(arguments.report, cases, dispatch=path)
 
@@ -173,7 +174,36 @@ def _reference(inputs: TbeInputs, leaves: list[Tensor], case: TbeCase) -> Tensor
     )
 
 
-def same_with_two_threads(case: TbeCase) -> Case:
+def widening(dtype: str, dim: int) -> Case:
+    """Check that each of the 65536 values of a 16-bit type becomes the same fp32 value: subnormals, infinities and NaNs too.
+
+    Args:
+        dtype: ``"fp16"`` or ``"bf16"``.
+        dim: Divides 65536; short rows are handled by narrower code than long ones.
+
+    Returns:
+        The verdict; bags of one row, so that nothing is added.
+    """
+    patterns = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+    weights = patterns.view(DTYPES[dtype]).view(-1, dim)
+    rows = weights.shape[0]
+    found = wheelmark_kernels.tbe_forward(
+        weights, torch.tensor([0, rows]), torch.arange(rows), torch.arange(rows + 1)
+    )
+    expected = weights.float()
+    wrong = ~((found == expected) | (found.isnan() & expected.isnan()))
+    worst = tuple(int(i) for i in wrong.nonzero()[0]) if bool(wrong.any()) else None
+    return Case(
+        name=f"widening/{dtype}-d{dim}",
+        dtype=dtype,
+        passed=worst is None,
+        max_error=0.0 if worst is None else float(wrong.sum()),
+        worst_index=worst,
+        message="" if worst is None else "error: number of values that are not the same",
+    )
+
+
+def same_with_other_threads(case: TbeCase) -> Case:
     """Check that one, two and three threads give the same bits."""
     inputs = make_inputs(case)
     before = torch.get_num_threads()
