@@ -18,7 +18,7 @@ from pathlib import Path
 
 from sigstore import dsse
 from sigstore import sign as client
-from sigstore.models import Bundle, ClientTrustConfig
+from sigstore.models import Bundle, ClientTrustConfig, InvalidBundle
 from sigstore.oidc import IdentityToken
 from sigstore.verify import Verifier, policy
 
@@ -115,15 +115,15 @@ class Signer:
             bundle = self._fresh_client().sign_dsse(dsse.Statement(statement))
         except WheelmarkError:
             raise
+        except InvalidBundle as error:
+            # A bundle with neither a timestamp nor a log's promise is no bundle for the client; older logs promise.
+            if "timestamp" in str(error):
+                raise self._no_timestamp() from error
+            raise self._failure("signing failed", error) from error
         except Exception as error:  # sigstore raises errors of its own, of requests, pydantic and more
             raise self._failure("signing failed", error) from error
         if bundle.verification_material.timestamp_verification_data is None:
-            raise SignError(
-                f"the {self.domain.value} domain's timestamp authority gave no timestamp",
-                cause="the authority is unreachable, or the signing configuration names none",
-                fix="sign again; where it stays so, look at tsaUrls of the signing configuration",
-                reason="no-timestamp",
-            )
+            raise self._no_timestamp()
         data = canonical_bundle(bundle.to_json().encode())
         self._verify(data, statement)
         return data
@@ -166,6 +166,14 @@ class Signer:
             ) from error
         if kind != PAYLOAD_TYPE or payload != statement:
             raise SignError("what was signed is not the statement that was given", reason="not-verified")
+
+    def _no_timestamp(self) -> SignError:
+        return SignError(
+            f"the {self.domain.value} domain's timestamp authority gave no timestamp",
+            cause="the authority is unreachable, or the signing configuration names none",
+            fix="sign again; where it stays so, look at tsaUrls of the signing configuration",
+            reason="no-timestamp",
+        )
 
     def _failure(self, what: str, error: Exception) -> SignError:
         why = str(error.__cause__ or error) or type(error).__name__

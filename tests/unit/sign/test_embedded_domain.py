@@ -125,6 +125,12 @@ def test_a_domain_that_signs_is_not_rotated(state: Path, monkeypatch: pytest.Mon
     assert len(embedded.rotate(state).generations) == 2
 
 
+def test_a_second_first_signer_does_not_wait_for_the_first_to_end(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with embedded.open_instance(state) as one, embedded.open_instance(state) as two:
+        assert one.domain.root_sha256 == two.domain.root_sha256
+
+
 def test_what_a_crash_left_of_a_rotation_is_removed(state: Path) -> None:
     leftover = state / "embedded" / "generation-2"
     leftover.mkdir(mode=0o700)
