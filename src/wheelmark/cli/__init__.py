@@ -23,6 +23,7 @@ COMMANDS = (
     "doctor",
     "build",
     "test",
+    "baseline",
     "sign",
     "evidence",
     "verify",

@@ -164,7 +164,13 @@ def _compile(
     with progress.stage("compile"), concurrent.futures.ThreadPoolExecutor(1) as pool:
         natives = pool.submit(
             lambda: {
-                host: build_native(declaration, host, torch_include=include, cache=workspace.cache)
+                host: build_native(
+                    declaration,
+                    host,
+                    torch_include=include,
+                    cache=workspace.cache,
+                    progress=progress.note,
+                )
                 for host in hosts
             }
         )
