@@ -128,6 +128,28 @@ def copy(x, out, n, BLOCK: gl.constexpr, layout: gl.constexpr):
 
 LAYOUT = gl.BlockedLayout([1], [32], [4], [0])
 """,
+    "project/ops.py": """
+import torch
+import triton
+from .add import add
+from .wrapped import tuned
+from .helpers import relu
+
+def run():
+    assert torch.cuda.is_available()
+    x, out = torch.zeros(4096, dtype=torch.float16), torch.zeros(4096)
+    with torch.cuda.device(0):
+        for _ in range(2):  # launched twice, declared once
+            add[(2,)](x, x, out, 4096, BLOCK=2048, num_warps=4)
+        add[lambda meta: (triton.cdiv(4096, meta["BLOCK"]),)](x, None, out, 4096, BLOCK=2048, num_warps=4)
+        tuned[(8,)](out[1:], 1024, 1.5, ACT=relu, MODE="{braces}")
+
+def nothing():
+    pass
+
+def failing():
+    add[(1,)](object(), None, None, 1, BLOCK=16)
+""",
     "project/broken.py": "raise ImportError('needs a card')\n",
     "project/opaque.py": """
 import triton

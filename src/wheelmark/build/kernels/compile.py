@@ -92,7 +92,7 @@ def compile_kernels(
     work = [target_work(files, target) for target in targets if target not in found]
     refusals: list[Refusal] = []
     if work:
-        with _scratch(compiler) as scratch:
+        with scratch_folder(compiler) as scratch:
             Scheduler(
                 files,
                 compiler,
@@ -152,7 +152,7 @@ def source_digests(
             return {str(name): str(digest) for name, digest in stored.items()}
     found: dict[str, str] = {}
     wanted = {kernel.name for file in files for kernel in file.kernels if any(map(kernel.is_for, candidates))}
-    with _scratch(compiler) as scratch:
+    with scratch_folder(compiler) as scratch:
         for candidate in candidates:
             if wanted <= found.keys():
                 break
@@ -185,7 +185,7 @@ def _check_targets(targets: Sequence[Target]) -> None:
 
 
 @contextmanager
-def _scratch(compiler: CompilerFiles) -> Iterator[Path]:
+def scratch_folder(compiler: CompilerFiles) -> Iterator[Path]:
     """A folder for workers, whose path has the same length in every run (see ``worker_process``)."""
     short = Path("/tmp")  # noqa: S108 - mkdtemp makes a private folder in it
     base = short if os.access(short, os.W_OK | os.X_OK) else None

@@ -66,6 +66,16 @@ class TargetWork:
         return [key for key in self.variants if key not in self.done and key not in self.refused]
 
 
+def triton_target(target: Target) -> dict[str, Any]:
+    """The words that a worker makes Triton's ``GPUTarget`` from."""
+    limits = target.limits
+    return {
+        "backend": _TRITON_BACKEND[target.backend],
+        "arch": target.arch.removeprefix("sm"),
+        "warp": limits.warp if limits is not None else 0,
+    }
+
+
 def target_work(files: Sequence[KernelDeclarations], target: Target) -> TargetWork:
     """All declared variants of a target, as work."""
     return TargetWork(
@@ -208,21 +218,16 @@ class Scheduler:
         return True
 
     def _job(self, item: TargetWork) -> dict[str, Any]:
-        target, limits = item.target, item.target.limits
         todo = set(item.open)
         return {
             "job": "compile" if self._cache is not None else "digest",
-            "target": {
-                "backend": _TRITON_BACKEND[target.backend],
-                "arch": target.arch.removeprefix("sm"),
-                "warp": limits.warp if limits is not None else 0,
-            },
+            "target": triton_target(item.target),
             "output": str(self._output(item)),
-            "key": {**self._toolchain_key, "target": str(target)},
+            "key": {**self._toolchain_key, "target": str(item.target)},
             "files": [
                 {
                     "folders": [str(folder) for folder in file.folders(self._source_root)],
-                    "device": _device(file, target),
+                    "device": _device(file, item.target),
                     "kernels": [
                         _kernel(kernel, item, todo)
                         for kernel in file.kernels

@@ -5,6 +5,7 @@ each job, so that each target has one of its own and a compiler that aborts take
 child works, the parent waits: the child alone owns the two pipes.
 
     hears {"preload": [...]}                         says {"event": "ready", …}
+    hears {"job": "capture", "call": …}              says in the child: captured (launches) or refused, end
     hears {"job": "compile" | "digest", "target": …} says in the child:
           begin (step, kernel, variant)   what it is about to do: whoever reads knows what a death was caused by
           kernel (source_digest) · described (key, facts) · refused (reason, text) · asked (device queries)
@@ -34,6 +35,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import make_backend
 
+from .capture import recording
 from .closure import Unknowable, source_digest
 from .resolve import Refused, Resolved, find, resolve, unwrap
 from .shims import shimmed
@@ -122,6 +124,11 @@ class _Job:
         self._written = 0
 
     def run(self) -> None:
+        if self._job["job"] == "capture":
+            with self._refusing("", None, "capture"):
+                self._capture()
+            self._lines.say("end")
+            return
         for file in self._job["files"]:
             sys.path[:0] = [folder for folder in file["folders"] if folder not in sys.path]
         for file in self._job["files"]:
@@ -134,6 +141,14 @@ class _Job:
                 with self._refusing(kernel, variant, "compile"):
                     self._compile(kernel, variant)
         self._lines.say("end")
+
+    def _capture(self) -> None:
+        sys.path[:0] = self._job["folders"]
+        module, _, function = self._job["call"].partition(":")
+        launches: list[dict[str, Any]] = []
+        with shimmed(self._target, {}, self._asked.append), recording(launches):
+            find(module, function)()
+        self._lines.say("captured", launches=launches)
 
     @contextlib.contextmanager
     def _refusing(self, kernel: str, variant: str | None, step: str) -> Iterator[None]:

@@ -197,6 +197,7 @@ def _torch_answers(
     shims = [(torch.cuda, name, answer(name, value)) for name, value in answers.items()]
     return [
         *shims,
+        (torch.cuda, "device", lambda *_args, **_kwargs: contextlib.nullcontext()),
         (torch.version, "hip", "6.4" if hip else None),
         (torch.version, "cuda", None if hip else "12.8"),
     ]
