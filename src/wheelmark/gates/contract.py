@@ -7,9 +7,11 @@ the CPU lacks); any other failure is the wheel's.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import platform
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,7 +23,9 @@ from wheelmark.errors import InputError
 
 TIMEOUT = 900
 """Seconds after which a contract run counts as hung."""
-_CANNOT_RUN = 3
+_PASSED, _FAILED, _CANNOT_RUN = 0, 1, 3
+_TOLD = 2000
+"""Bytes of a run's last words that are kept."""
 _KEPT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "OPENBLAS_CORETYPE", "OMP_NUM_THREADS")
 
 
@@ -71,27 +75,71 @@ def run_contract(
         command = [str(python), "-I", "-m", module, *arguments, "--report", str(report)]
         variables = {name: os.environ[name] for name in _KEPT if name in os.environ}
         variables |= {"HOME": folder, "TMPDIR": folder, "PYTHONHASHSEED": "0"} | dict(environment or {})
-        try:
-            done = subprocess.run(
-                command, cwd=folder, env=variables, capture_output=True, timeout=timeout, check=False
-            )
-        except subprocess.TimeoutExpired:
+        words = Path(folder, "words.txt")
+        code = _run(command, Path(folder), variables, words, timeout)
+        if code is None:
             return Broke(why=f"{module} {arguments[0]} did not end within {timeout:.0f} s")
-        said = (done.stdout + done.stderr).decode("utf-8", "replace").strip()[-2000:]
-        if done.returncode == _CANNOT_RUN:
+        said = _last(words)
+        if code == _CANNOT_RUN:
             return CannotRun(why=said or "exit 3")
-        if not report.is_file():
-            ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit {done.returncode}"
-            return Broke(why=f"{module} {arguments[0]} wrote no report ({ended}): {said}")
+        return _read(report, f"{module} {arguments[0]}", code, said)
+
+
+def _read(report: Path, name: str, code: int, said: str) -> Outcome:
+    ended = f"signal {-code}" if code < 0 else f"exit {code}"
+    if not report.is_file():
+        return Broke(why=f"{name} wrote no report ({ended}): {said}")
+    if report.stat().st_size > strictjson.DEFAULT.size:
+        return Broke(why=f"{name}: the report is over {strictjson.DEFAULT.size:,} bytes")
+    try:
+        value = strictjson.load_object(report.read_bytes(), what=f"report of {name}")
+    except InputError as error:
+        return Broke(why=str(error))
+    problem = _problem(value, code)
+    return Broke(why=f"{name} ({ended}): {problem}: {said}") if problem else Ran(report=value)
+
+
+def _problem(value: Mapping[str, Any], code: int) -> str:
+    """Why a report cannot be used, or nothing."""
+    cases = value.get("cases")
+    if value.get("schema") != 1 or not isinstance(cases, list) or not cases:
+        return "the report has no cases; a run that tests nothing proves nothing"
+    if not isinstance(value.get("versions", {}), dict):
+        return "the versions in the report are no object"
+    # A library that crashes when it is unloaded has written its report before.
+    told = any(isinstance(case, dict) and case.get("passed") is False for case in cases)
+    return "" if code == _PASSED or (code == _FAILED and told) else "no case failed, and yet the run did"
+
+
+def _run(
+    command: Sequence[str], folder: Path, variables: Mapping[str, str], words: Path, timeout: float
+) -> int | None:
+    """The exit status; ``None`` where it did not end in time. Nothing that it started is left behind."""
+    # A file, not a pipe: a child of the run that lives on would keep a pipe open, and the reader waiting.
+    with words.open("wb") as stream:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
-            value = strictjson.load_object(report.read_bytes(), what=f"report of {module}")
-        except InputError as error:
-            return Broke(why=str(error))
-        if value.get("schema") != 1 or not isinstance(value.get("cases"), list) or not value["cases"]:
-            return Broke(
-                why=f"{module} {arguments[0]}: the report has no cases; a run that tests nothing proves nothing"
-            )
-        return Ran(report=value)
+            return process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _last(words: Path) -> str:
+    with words.open("rb") as stream:
+        stream.seek(max(0, words.stat().st_size - _TOLD))
+        return stream.read().decode("utf-8", "replace").strip()
 
 
 def failed_cases(report: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:

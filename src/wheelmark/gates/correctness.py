@@ -10,6 +10,7 @@ UNCHECKED and says so.
 from __future__ import annotations
 
 import dataclasses
+import math
 import platform
 import tempfile
 from collections.abc import Mapping
@@ -180,12 +181,12 @@ def judge(context: Context, runs: list[Run], level: Level) -> Evidence:
 
 
 def _worst(cases: list[Any]) -> dict[str, Any]:
-    """The case closest to its tolerance."""
+    """The case closest to its tolerance, or furthest beyond it; a result that is not finite is the furthest."""
     rated = [
-        (case["max_error"] / case["tolerance"], case)
+        (math.inf if case["max_error"] is None else case["max_error"] / case["tolerance"], case)
         for case in cases
         if isinstance(case, dict)
-        and isinstance(case.get("max_error"), int | float)
+        and isinstance(case.get("max_error", ""), int | float | None)
         and isinstance(case.get("tolerance"), int | float)
         and case["tolerance"] > 0
     ]
