@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 from sigstore.errors import Error
-from sigstore.models import Bundle, TrustedRoot
+from sigstore.models import Bundle, ClientTrustConfig, TrustedRoot
 from sigstore.verify import Verifier, policy
 
 from wheelmark.attest.bundle import canonical_bundle
@@ -439,3 +439,27 @@ class TestFile:
         with pytest.raises(SignError) as unnamed, open_signer(Domain.FILE):
             pass
         assert unnamed.value.reason == "sign-config"
+
+
+class TestPublic:
+    """The ``public`` domain as far as it goes without its services."""
+
+    def test_its_configuration_is_the_public_instances_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        packaged = ClientTrustConfig.production(offline=True)
+        monkeypatch.setattr(ClientTrustConfig, "production", lambda: packaged)
+        monkeypatch.setenv(TOKEN_VARIABLE, "not used yet")
+        with open_signer(Domain.PUBLIC) as signer:
+            assert b"rekor.sigstore.dev" in signer.trusted_root
+            with pytest.raises(SignError) as caught:
+                signer.sign(statement())
+        assert caught.value.reason == "bad-identity"
+
+    def test_where_it_cannot_be_fetched(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def unreachable() -> ClientTrustConfig:
+            raise Error("planted")
+
+        monkeypatch.setattr(ClientTrustConfig, "production", unreachable)
+        monkeypatch.setenv(TOKEN_VARIABLE, "not used yet")
+        with pytest.raises(SignError) as caught, open_signer(Domain.PUBLIC):
+            pass
+        assert caught.value.reason == "sign-config"
