@@ -6,6 +6,7 @@ Meant to be run once by who declares kernels, and its output to be read and kept
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from wheelmark.build.kernels.worker_process import Gone, WorkerProcess
 from wheelmark.errors import BuildError
 from wheelmark.targets import Target
 
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _HEAD = "# Captured from {call}. The form: docs/reference/kernel-declarations.md.\nschema = 1\n\n[project]\npath = {path}\n"
 
 
@@ -99,7 +101,10 @@ def _kernel(name: str, module: str, attribute: str, launches: Sequence[Mapping[s
 def _toml(value: Any) -> str:
     """One line of TOML for what JSON can say, besides null."""
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items())
+        inner = ", ".join(
+            f"{key if _BARE.fullmatch(key) else json.dumps(key)} = {_toml(item)}"
+            for key, item in value.items()
+        )
         return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, list):
         return f"[{', '.join(_toml(item) for item in value)}]"

@@ -125,6 +125,7 @@ class Scheduler:
         self._silence = silence
         self._queue: collections.deque[TargetWork] = collections.deque()
         self._stop = threading.Event()
+        self._live: list[WorkerProcess] = []
         self._toolchain_key = {
             "toolchain": compiler.digest,
             "python": compiler.python_version,
@@ -149,7 +150,10 @@ class Scheduler:
                 for future in concurrent.futures.as_completed(running):
                     future.result()
             except BaseException:
+                # Or the pool would wait until each worker has done with its target.
                 self._stop.set()
+                for worker in list(self._live):
+                    worker.kill()
                 raise
 
     def _serve(self) -> None:
@@ -160,13 +164,18 @@ class Scheduler:
                     item = self._queue.popleft()
                 except IndexError:
                     return
-                while worker is None or not self._attempt(worker, item):
-                    if worker is not None:
-                        worker.close()
+                while not self._stop.is_set() and (worker is None or not self._attempt(worker, item)):
+                    self._end(worker)
                     worker = self._start()
+                    self._live.append(worker)
         finally:
-            if worker is not None:
-                worker.close()
+            self._end(worker)
+
+    def _end(self, worker: WorkerProcess | None) -> None:
+        if worker is not None:
+            worker.close()
+            if worker in self._live:
+                self._live.remove(worker)
 
     def _start(self) -> WorkerProcess:
         preload = dict.fromkeys(module for file in self._files for module in file.preload)

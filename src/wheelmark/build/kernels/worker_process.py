@@ -170,7 +170,7 @@ class WorkerProcess:
         try:
             self._process.wait(timeout=1)
         except subprocess.TimeoutExpired:
-            self._kill()
+            self.kill()
 
     def _fill(self, until: float) -> None:
         stream = self._process.stdout
@@ -178,16 +178,18 @@ class WorkerProcess:
             raise self._gone()
         ready, _, _ = select.select([stream], [], [], max(0.0, until - time.monotonic()))
         if not ready:
-            self._kill()
+            self.kill()
             raise Gone("kernel-timeout", f"it took longer than {self._timeout:,.0f} s")
         data = os.read(stream.fileno(), _CHUNK)
         if not data:
             raise self._gone()
         self._buffer += data
 
-    def _kill(self) -> None:
-        # Its own session: compilers that it runs end with it.
-        os.killpg(self._process.pid, signal.SIGKILL)
+    def kill(self) -> None:
+        """End the worker at once, with the compilers that it runs: its session is its own."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def _gone(self) -> Gone:

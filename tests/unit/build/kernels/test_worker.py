@@ -56,8 +56,8 @@ READY = "say('ready', address_randomization=False)\n"
 
 
 def run(
-    folder: Path, body: str, *, silence: float = 20.0, work: TargetWork | None = None
-) -> tuple[TargetWork, ObjectCache]:
+    folder: Path, body: str, *, silence: float = 20.0, work: list[TargetWork] | None = None
+) -> TargetWork:
     (folder / "kernels.toml").write_text(DECLARATION)
     worker = folder / "python"
     worker.write_text(WORKER.format(python=sys.executable, body=body))
@@ -69,7 +69,7 @@ def run(
         python=worker, python_version="3", triton="0", folder=folder, digest="d", environment="e"
     )
     files = load_all([folder / "kernels.toml"])
-    work = work or target_work(files, SM90)
+    work = work or [target_work(files, SM90)]
     cache = ObjectCache(folder / "cache")
     scheduler = Scheduler(
         files,
@@ -77,12 +77,12 @@ def run(
         source_root=folder,
         cache=cache,
         scratch=scratch,
-        workers=1,
+        workers=2,
         progress=lambda _text: None,
         silence=silence,
     )
-    scheduler.run([work])
-    return work, cache
+    scheduler.run(work)
+    return work[0]
 
 
 def outcome(work: TargetWork) -> Mapping[str, str]:
@@ -97,11 +97,11 @@ def test_all_is_well_and_the_second_run_comes_from_the_cache(tmp_path: Path) -> 
         "    for kernel, variant in prologue(job): compiled(job, kernel, variant)\n"
         "    say('end'); say('exited', signal=0, code=0)\n"
     )
-    work, _ = run(tmp_path, body)
+    work = run(tmp_path, body)
     assert outcome(work) == {"one": "done", "two": "done", "three": "done"}
     assert (work.compiled, work.cached) == (3, 0)
     assert work.done["k", "two"].data == b"two"
-    again, _ = run(tmp_path, body)
+    again = run(tmp_path, body)
     assert (again.compiled, again.cached) == (0, 3)
 
 
@@ -117,7 +117,7 @@ def test_a_death_by_signal_refuses_that_variant_and_nothing_else(tmp_path: Path)
         "        compiled(job, kernel, variant)\n"
         "    say('exited', signal=signal, code=0)\n"
     )
-    work, _ = run(tmp_path, body)
+    work = run(tmp_path, body)
     assert outcome(work) == {"one": "done", "two": "kernel-abort", "three": "done"}
     text = work.refused["k", "two"][1]
     assert "SIGABRT" in text
@@ -131,7 +131,7 @@ def test_a_death_while_importing_refuses_all_of_the_kernel(tmp_path: Path) -> No
         "say('exited', signal=11, code=0)\n"
         "hear()\n"
     )
-    work, _ = run(tmp_path, body)
+    work = run(tmp_path, body)
     assert set(outcome(work).values()) == {"kernel-abort"}
     assert len(work.refused) == 3
 
@@ -146,7 +146,7 @@ def test_the_whole_worker_may_die(tmp_path: Path) -> None:
         "say('exited', signal=0, code=0)\n"
         "hear()\n"
     )
-    work, _ = run(tmp_path, body)
+    work = run(tmp_path, body)
     assert outcome(work) == {"one": "done", "two": "kernel-abort", "three": "done"}
     assert "signal 9" in work.refused["k", "two"][1]
 
@@ -161,8 +161,24 @@ def test_silence_is_ended_and_refused(tmp_path: Path) -> None:
         "say('exited', signal=0, code=0)\n"
         "hear()\n"
     )
-    work, _ = run(tmp_path, body, silence=2.0)
+    work = run(tmp_path, body, silence=2.0)
     assert outcome(work) == {"one": "kernel-timeout", "two": "done", "three": "done"}
+
+
+def test_an_error_in_one_place_ends_the_other_workers_at_once(tmp_path: Path) -> None:
+    (tmp_path / "kernels.toml").write_text(DECLARATION)
+    files = load_all([tmp_path / "kernels.toml"])
+    first = tmp_path / "first"
+    body = READY + (
+        "job = hear()\n"
+        f"if not os.path.exists({str(first)!r}):\n"
+        f"    open({str(first)!r}, 'x').close(); say('begin', step='import', kernel='k', variant=None); time.sleep(600)\n"
+        f"say('exited', signal=0, code=1); hear()\n"
+    )
+    targets = [Target("cuda-sm80"), Target("cuda-sm90")]
+    with pytest.raises(BuildError) as caught:
+        run(tmp_path, body, silence=300, work=[target_work(files, target) for target in targets])
+    assert caught.value.reason == "kernel-worker"
 
 
 @pytest.mark.parametrize(
