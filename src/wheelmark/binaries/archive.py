@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import stat
 import struct
 import weakref
 import zlib
@@ -108,11 +109,15 @@ class FileSource:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # Without O_NONBLOCK, opening a named pipe would wait for ever.
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}", reason="unreadable") from error
         weakref.finalize(self, os.close, self._descriptor)
-        self.size = os.fstat(self._descriptor).st_size
+        found = os.fstat(self._descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError(f"{path} is no plain file", reason="unreadable")
+        self.size = found.st_size
 
     def read(self, offset: int, size: int) -> bytes:
         """``size`` bytes at ``offset``."""

@@ -95,14 +95,15 @@ def read_cubin(elf: Elf) -> CodeObject:
     number, suffix, toolkit, tool = _identity(elf, named)
     symbols = elf.symbols()
     by_symbol = _module_attributes(elf, named, symbols)
+    entries = [
+        symbol for symbol in symbols if symbol.type == STT_FUNC and symbol.section and symbol.other & _ENTRY
+    ]
+    if not entries or len({symbol.name for symbol in entries}) != len(entries):
+        refuse("no kernel, or two of one name", "cubin-kernel")
     kernels = [
         _kernel(elf, named, symbol, module=by_symbol.get(symbol.name, {}), number=number, toolkit=toolkit)
-        for symbol in symbols
-        if symbol.type == STT_FUNC and symbol.section and symbol.other & _ENTRY
+        for symbol in entries
     ]
-    names = [kernel.name for kernel in kernels]
-    if not names or len(set(names)) != len(names):
-        refuse("no kernel, or two of one name", "cubin-kernel")
     if number >= _FIRST_MERCURY:
         _check_second_copy(elf, named, kernels)
     return CodeObject(

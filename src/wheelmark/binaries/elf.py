@@ -290,6 +290,9 @@ def _sections(data: bytes, at: int, count: int, names: int) -> tuple[Section, ..
     for row in rows:
         if row[1] != SHT_NOBITS:
             fields.part(data, row[4], row[5], what="ELF section", reason="elf-section")
+    # Sections never share bytes; if they did, a small file could make a reader work without end.
+    if sum(row[5] for row in rows if row[1] != SHT_NOBITS) > len(data):
+        raise InputError("ELF: the sections hold more bytes than the file", reason="elf-section")
     if names >= count or rows[names][1] != SHT_STRTAB:
         raise InputError("ELF: no table of section names", reason="elf-section")
     strings = data[rows[names][4] : rows[names][4] + rows[names][5]]

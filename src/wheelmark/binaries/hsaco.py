@@ -162,10 +162,16 @@ def _check_descriptor(
 ) -> None:
     section = elf.sections[symbol.section]
     at = symbol.value - section.address
-    if section.name != ".rodata" or symbol.size != _DESCRIPTOR_SIZE:
+    inside = at >= 0 and at + _DESCRIPTOR_SIZE <= section.size
+    if (
+        section.name != ".rodata"
+        or section.type == SHT_NOBITS
+        or symbol.size != _DESCRIPTOR_SIZE
+        or not inside
+    ):
         refuse(f"descriptor {symbol.name} is not 64 bytes of .rodata", "hsaco-kernel")
     body = fields.part(
-        elf.contents(section), at, _DESCRIPTOR_SIZE, what="kernel descriptor", reason="hsaco-kernel"
+        elf.data, section.offset + at, _DESCRIPTOR_SIZE, what="kernel descriptor", reason="hsaco-kernel"
     )
     shared, private, kernarg, _, entry = fields.unpack(
         _DESCRIPTOR, body, 0, what="kernel descriptor", reason="hsaco-kernel"

@@ -29,6 +29,8 @@ import csv
 import dataclasses
 import hashlib
 import io
+import itertools
+import math
 import re
 import stat
 import unicodedata
@@ -64,6 +66,8 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 _HEADER = re.compile(r"([A-Za-z0-9-]+):[ \t]*(.*)")
 _SHA256 = re.compile(r"sha256=([A-Za-z0-9_-]{43})")
 _LONGEST_PATH = 1024
+_TAGS = 1000
+"""Tags of one wheel, with compressed sets written out."""
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 
 
@@ -183,6 +187,8 @@ def read_wheel(wheel: bytes | Path, *, name: str = "", limits: ArchiveLimits = D
 
 
 def _parse_name(file_name: str) -> tuple[str, Version, BuildTag, frozenset[Tag]]:
+    if len(file_name) > _LONGEST_PATH or _count_tags(file_name.removesuffix(".whl")) > _TAGS:
+        raise InputError("the wheel's file name is too long, or has too many tags", reason="wheel-limit")
     try:
         name, version, build, tags = parse_wheel_filename(file_name)
     except (InvalidWheelFilename, InvalidVersion, InvalidName, ValueError) as error:
@@ -192,10 +198,14 @@ def _parse_name(file_name: str) -> tuple[str, Version, BuildTag, frozenset[Tag]]
     return str(name), version, build, tags
 
 
+def _count_tags(text: str) -> int:
+    """How many tags a compressed set such as ``py2.py3-none-any`` stands for."""
+    return math.prod(part.count(".") + 1 for part in text.split("-")[-3:])
+
+
 def _checked(members: tuple[Member, ...]) -> list[Member]:
     """The members that are files, after every name and kind was found to be safe."""
     seen: set[str] = set()
-    folders: set[str] = set()
     files: list[Member] = []
     for member in members:
         path = member.name.removesuffix("/")
@@ -207,15 +217,15 @@ def _checked(members: tuple[Member, ...]) -> list[Member]:
         if key in seen:
             raise InputError(f"{path} stands twice", reason="wheel-duplicate")
         seen.add(key)
-        parts = key.split("/")
-        folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
         if not member.is_folder:
             files.append(member)
         elif member.size or member.compressed > 2:  # noqa: PLR2004 - deflate writes nothing as two bytes
             raise InputError(f"folder {path} has contents", reason="wheel-zip")
-    for member in files:
-        if _fold(member.name) in folders:
-            raise InputError(f"{member.name} is a file and a folder", reason="wheel-path")
+    # With the least character as separator, what lies in a folder of a file's name sorts right behind the file.
+    keys = sorted(_fold(member.name).replace("/", "\0") for member in files)
+    for first, second in itertools.pairwise(keys):
+        if second.startswith(first + "\0"):
+            raise InputError(f"{first.replace(chr(0), '/')} is a file and a folder", reason="wheel-path")
     return files
 
 
@@ -230,7 +240,7 @@ def _check_path(path: str) -> None:
         or "\\" in path
         or _DRIVE.match(path) is not None
         or any(not part or part in {".", ".."} or part[-1] in ". " for part in parts)
-        or any(unicodedata.category(character) in {"Cc", "Cs"} for character in path)
+        or not path.isprintable()
         or any(_DEVICES.fullmatch(part) for part in parts)
     )
     if unsafe:
@@ -252,7 +262,7 @@ def _dist_info(file_name: str, members: Mapping[str, Member], distribution: str,
 def _version(text: str, where: str) -> Version:
     try:
         return Version(text)
-    except InvalidVersion as error:
+    except ValueError as error:  # InvalidVersion, or a number of more digits than Python converts
         raise InputError(f"{where}: {text[:80]!r} is not a version", reason="wheel-name") from error
 
 
@@ -331,7 +341,7 @@ def _digest(said: str) -> str:
 
 def _headers(text: str, what: str) -> dict[str, tuple[str, ...]]:
     """The headers of an RFC 822 style file; names in lower case, continuation lines joined."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[list[str]]] = {}
     last = ""
     for line in text.replace("\r\n", "\n").split("\n"):
         if not line:
@@ -339,14 +349,14 @@ def _headers(text: str, what: str) -> dict[str, tuple[str, ...]]:
         if line[0] in " \t":
             if not last:
                 raise InputError(f"{what} begins with a continuation line", reason="wheel-metadata")
-            found[last][-1] += "\n" + line.strip()
+            found[last][-1].append(line.strip())
             continue
         match = _HEADER.fullmatch(line)
         if match is None:
             raise InputError(f"{what} has a malformed line {line[:80]!r}", reason="wheel-metadata")
         last = match[1].lower()
-        found.setdefault(last, []).append(match[2].strip())
-    return {key: tuple(values) for key, values in found.items()}
+        found.setdefault(last, []).append([match[2].strip()])
+    return {key: tuple("\n".join(lines) for lines in values) for key, values in found.items()}
 
 
 def _single(headers: Mapping[str, tuple[str, ...]], key: str, what: str) -> str:
@@ -378,6 +388,8 @@ def _check_marks(
     for text in marks.get("tag", ()):
         if text.count("-") != 2:  # noqa: PLR2004 - interpreter, ABI, platform
             raise InputError(f"WHEEL: {text[:80]!r} is not a tag", reason="wheel-metadata")
+        if len(said) + _count_tags(text) > _TAGS:
+            raise InputError(f"WHEEL names more than {_TAGS} tags", reason="wheel-limit")
         said |= parse_tag(text)
     if said != tags:
         raise InputError(

@@ -81,6 +81,13 @@ def test_tables_outside_the_file() -> None:
     assert reason(make.patched(data, 60, struct.pack("<H", 0))) == "elf-section"
 
 
+def test_sections_that_share_bytes() -> None:
+    data = native()
+    index = next(i for i, s in enumerate(read_elf(data).sections) if s.name == ".comment")
+    table = struct.unpack_from("<Q", data, 40)[0] + 64 * index
+    assert reason(make.patched(data, table + 24, struct.pack("<QQ", 0, len(data)))) == "elf-section"
+
+
 def test_dynamic_table_that_cannot_be_followed() -> None:
     data = native()
     assert reason(dynamic_value(data, 5, 1 << 40)) == "elf-dynamic"  # string table in no segment

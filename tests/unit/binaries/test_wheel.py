@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
 import zipfile
 from pathlib import Path
@@ -109,8 +110,11 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
     assert caught.value.reason in {"wheel-zip", "wheel-record"}
 
 
-def test_absent_file(tmp_path: Path) -> None:
+def test_what_is_no_plain_file(tmp_path: Path) -> None:
     assert refusal(tmp_path / make.NAME).reason == "unreadable"
+    assert refusal(tmp_path).reason == "unreadable"
+    os.mkfifo(tmp_path / "pipe")
+    assert refusal(tmp_path / "pipe").reason == "unreadable"
 
 
 # --- the archive's structure
@@ -442,6 +446,29 @@ def test_wheel_file(marks: bytes, expected: str) -> None:
 )
 def test_file_name(name: str, expected: str) -> None:
     assert refusal(make.wheel_bytes(FILES), name=name).reason == expected
+
+
+def test_tags_without_end() -> None:
+    many = ".".join(["a"] * 200)
+    assert refusal(make.wheel_bytes(FILES), name=f"demo_kernels-1.0+cpu-{many}-{many}-{many}.whl").reason == (
+        "wheel-limit"
+    )
+    assert refusal(make.wheel_bytes(FILES), name="a" * 2000 + ".whl").reason == "wheel-limit"
+    marks = f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {many}-{many}-{many}\n".encode()
+    assert refusal(make.wheel_bytes(FILES, wheel=marks)).reason == "wheel-limit"
+
+
+def test_a_version_with_more_digits_than_python_converts() -> None:
+    metadata = b"Metadata-Version: 2.4\nName: demo_kernels\nVersion: " + b"1" * 5000 + b"\n"
+    assert refusal(make.wheel_bytes(FILES, metadata=metadata)).reason == "wheel-name"
+
+
+def test_headers_that_go_on_for_long() -> None:
+    metadata = (
+        b"Metadata-Version: 2.4\nName: demo_kernels\nVersion: 1.0+cpu\nLicense: x\n" + b" y\n" * 500_000
+    )
+    wheel = read_wheel(make.wheel_bytes(FILES, metadata=metadata), name=make.NAME)
+    assert len(wheel.metadata["license"][0]) == 1_000_001
 
 
 def test_build_tags_and_several_tags() -> None:
