@@ -221,27 +221,13 @@ class CodeObjects:
             KernelUnavailable: There is no code for this architecture (``arch``), no such kernel (``manifest``), or no
                 variant whose assumptions all hold (``no-variant``; the message names those of the nearest).
         """
-        variants = self.kernels.get(kernel, ())
-        if not variants:
-            raise KernelUnavailable(
-                f"the kernel manifest lists no kernel {kernel}",
-                reason="manifest",
-                device_arch=arch,
-                available=self.archs,
-            )
-        here = [item for item in variants if item.arch == arch]
-        if not here:
-            raise KernelUnavailable(
-                f"there is no code of {kernel} for this device's architecture",
-                reason="arch",
-                device_arch=arch,
-                available=tuple(sorted({item.arch for item in variants})),
-            )
-        # Each distinct assumption is looked at once: the variants of a kernel share most of theirs.
-        holding = {item.key: item.holds(arguments) for variant in here for item in variant.assumes}
-        fitting = [variant for variant in here if all(holding[item.key] for item in variant.assumes)]
-        if fitting:
-            return max(fitting, key=lambda item: len(item.assumes))  # the first of several
+        table = self._tables.get((kernel, arch))
+        if table is None:
+            table = self._tables[kernel, arch] = self._table(kernel, arch)
+        chosen = table.choose(arguments)
+        if chosen is not None:
+            return chosen
+        here = table.variants
         failures = {item.name: item.failures(arguments) for item in here}
         nearest = sorted(here, key=lambda item: len(failures[item.name]))[:_SHOWN]
         reasons = "; ".join(f"{item.name}: {', and '.join(failures[item.name])}" for item in nearest)
@@ -251,6 +237,58 @@ class CodeObjects:
             device_arch=arch,
             available=self.archs,
         )
+
+    @cached_property
+    def _tables(self) -> dict[tuple[str, str], _Table]:
+        return {}
+
+    def _table(self, kernel: str, arch: str) -> _Table:
+        variants = self.kernels.get(kernel, ())
+        if not variants:
+            raise KernelUnavailable(
+                f"the kernel manifest lists no kernel {kernel}",
+                reason="manifest",
+                device_arch=arch,
+                available=self.archs,
+            )
+        here = tuple(item for item in variants if item.arch == arch)
+        if not here:
+            raise KernelUnavailable(
+                f"there is no code of {kernel} for this device's architecture",
+                reason="arch",
+                device_arch=arch,
+                available=tuple(sorted({item.arch for item in variants})),
+            )
+        return _Table(here)
+
+
+class _Table:
+    """The variants of one kernel for one architecture, and their distinct assumptions: they share most, and each is looked at once.
+
+    Args:
+        variants: In the manifest's order.
+    """
+
+    def __init__(self, variants: tuple[Variant, ...]) -> None:
+        self.variants = variants
+        distinct = {item.key: item for variant in variants for item in variant.assumes}
+        bits = {key: 1 << number for number, key in enumerate(distinct)}
+        self._assumptions = [(bits[key], item) for key, item in distinct.items()]
+        # Most assumptions first; the sort is stable, so the manifest's order decides between equals.
+        ordered = sorted(variants, key=lambda item: -len(item.assumes))
+        self._needed = [(sum({bits[item.key] for item in variant.assumes}), variant) for variant in ordered]
+        self._chosen: dict[int, Variant | None] = {}
+
+    def choose(self, arguments: Mapping[str, Argument]) -> Variant | None:
+        """The variant with the most assumptions, all of which hold."""
+        holding = 0
+        for bit, item in self._assumptions:
+            if item.holds(arguments):
+                holding |= bit
+        if holding not in self._chosen:
+            fitting = (variant for needed, variant in self._needed if needed & holding == needed)
+            self._chosen[holding] = next(fitting, None)
+        return self._chosen[holding]
 
 
 def read_code_objects(folder: Path = FOLDER) -> CodeObjects:

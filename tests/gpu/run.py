@@ -195,7 +195,7 @@ def as_evidence(report: dict[str, Any], *, target: str, sha256: str) -> dict[str
     failed = [case for case in cases if case.get("passed") is not True]
     device = report["device"]
     rated = [case for case in cases if case.get("tolerance") and case.get("max_error") is not None]
-    worst = max(rated, key=lambda case: case["max_error"] / case["tolerance"], default={})
+    worst: dict[str, Any] = max(rated, key=lambda case: case["max_error"] / case["tolerance"], default={})
     on = f"{device['name']} ({device['arch']})"
     summary = (
         f"{len(failed)} of {len(cases)} cases failed on {on}; first: {failed[0].get('name')}"

@@ -116,7 +116,7 @@ def test_numbers_and_signatures_are_the_vendors(source: str, vendor: str, tmp_pa
         (HIP, "amd", "gcnArchName), 1160", "gcnArchName), 1152", "static assertion"),
     ],
 )
-def test_a_wrong_number_would_be_found(  # noqa: PLR0917 - parameters of the cases
+def test_a_wrong_number_would_be_found(
     source: str, vendor: str, old: str, new: str, words: str, tmp_path: Path
 ) -> None:
     assert old in source

@@ -135,7 +135,7 @@ def test_what_does_not_say_that_it_passed_failed(script: ModuleType, passed: Any
         (0, "[]", 4),
     ],
 )
-def test_a_contract_that_did_not_end_is_no_evidence(  # noqa: PLR0917 - parameters of the cases
+def test_a_contract_that_did_not_end_is_no_evidence(
     script: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,

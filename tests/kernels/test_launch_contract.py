@@ -121,7 +121,7 @@ def run_launch(python: Python, package: Path, driver: Path, folder: Path) -> tup
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_clause_holds(  # noqa: PLR0917 - fixtures
+def test_every_clause_holds(
     python: Python,
     package_folder: Path,
     compiled: Mapping[str, CompiledKernels],
@@ -166,7 +166,7 @@ def test_planted_faults_are_found_each_by_its_own_case(
 
 
 @pytest.mark.parametrize("what", ["object", "order"])
-def test_a_wheel_whose_objects_are_not_as_its_manifest_says(  # noqa: PLR0917 - fixtures
+def test_a_wheel_whose_objects_are_not_as_its_manifest_says(
     python: Python,
     package_folder: Path,
     compiled: Mapping[str, CompiledKernels],
@@ -217,6 +217,42 @@ def test_hardware_without_a_card_is_not_a_pass(python: Python, package_folder: P
     assert done.returncode == 3
     assert "finds no card on this machine" in done.stderr
     assert not (tmp_path / "r.json").exists()
+
+
+HARDWARE = """
+import torch
+from wheelmark_kernels import launch
+from wheelmark_kernels.contract import hardware
+from wheelmark_kernels.contract.correctness import forward_cases
+from wheelmark_kernels.variants import read_code_objects
+
+device = torch.device("cpu", 0)
+launcher = launch.Launcher(read_code_objects())
+cases = [hardware.launched(launcher, case, device) for case in forward_cases()]
+cases += [hardware.launched(launcher, case, device, shift=1) for case in hardware.shifted_cases()]
+cases += [hardware.every_variant(launcher, cases), hardware.same_bits(device), *hardware.bad_values(device)]
+print(len(cases), [case for case in cases if not case.passed])
+print(hardware.every_variant(launcher, cases[:40]))
+"""
+
+
+def test_the_cases_for_a_card_reach_every_variant_and_hold_on_the_cpu(
+    python: Python,
+    package_folder: Path,
+    compiled: Mapping[str, CompiledKernels],
+    driver: Path,
+    tmp_path: Path,
+) -> None:
+    """What `hardware` would run, with the CPU operator in the card's place: only streams and graphs are left out."""
+    package = with_objects(package_folder, compiled["cuda-sm90"], tmp_path)
+    settings = {"WHEELMARK_DRIVER_LIBRARY": str(driver), "FAKE_DRIVER_ARCH": "90"}
+    done = python(package, "-c", HARDWARE, **settings)
+    assert done.returncode == 0, done.stderr
+    all_cases, some = done.stdout.splitlines()
+    assert all_cases.endswith(" []"), all_cases
+    assert int(all_cases.split()[0]) > 150
+    assert "passed=False" in some
+    assert "not run: " in some
 
 
 def test_variants_are_few_small_and_do_not_spill(compiled: Mapping[str, CompiledKernels]) -> None:
