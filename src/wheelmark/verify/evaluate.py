@@ -288,7 +288,10 @@ class _Evaluation:
                 self._refuse(error.reason, error.what)
                 continue
             # A scan that was made has its own statement; one that vanished, or another one, is bad evidence.
-            if self._case.evidence_files is not None and [made] * len(scans) != scans:
+            expected = made.as_predicate() if made is not None else None
+            if self._case.evidence_files is not None and any(
+                scan.as_predicate() != expected for scan in scans
+            ):
                 self._refuse(
                     "vulns", "the vulnerability statement is not about the scan that the audit gate made"
                 )

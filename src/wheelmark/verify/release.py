@@ -283,12 +283,11 @@ def _same_release(version: str, release: str) -> bool:
 def _unaccounted(path: Path, names: Sequence[str], entries: Mapping[str, Entry]) -> Iterator[Refusal]:
     wheels = {name for name, entry in entries.items() if entry.kind is Kind.WHEEL}
     for name in names:
-        folder, _, rest = name.rpartition("/")
         known = (
             name in entries
             or name in {manifest.NAME, _ROOT_COPY}
-            or (folder == "statements" and rest.endswith(".json"))
-            or (folder == "bundles" and rest.endswith(BUNDLE))
+            or _is_statement(name)
+            or _is_bundle(name)
             or name.removesuffix(BUNDLE) in wheels
         )
         if (path / name).is_symlink():
@@ -337,7 +336,13 @@ def _differing(
 
 
 def _is_bundle(name: str) -> bool:
-    return name.startswith("bundles/") and name.endswith(BUNDLE)
+    folder, _, rest = name.rpartition("/")
+    return folder == "bundles" and rest.endswith(BUNDLE)
+
+
+def _is_statement(name: str) -> bool:
+    folder, _, rest = name.rpartition("/")
+    return folder == "statements" and rest.endswith(".json")
 
 
 def _examine_bundles(
@@ -375,7 +380,7 @@ def _statements(path: Path, present: set[str], payloads: Mapping[str, bytes | No
                         statement, "statement-bytes", f"it is not, byte for byte, what {name} signs"
                     )
     for name in sorted(present):
-        if name.startswith("statements/") and name.endswith(".json"):
+        if _is_statement(name):
             bundle = f"bundles/{PurePosixPath(name).name.removesuffix('.json')}{BUNDLE}"
             if bundle not in payloads:
                 yield refusal(name, "statement-bytes", "no bundle signs it")

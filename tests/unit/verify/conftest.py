@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
 from forging import Forge, forging
 from wheelmark.attest.statement import Statement, Subject
+from wheelmark.trust import state
 from wheelmark.verify.facts import Examiner
+from wheelmark.verify.policy import Policy, load_policy
 
 
 @pytest.fixture(scope="session")
@@ -48,3 +52,14 @@ def statement() -> bytes:
 def now() -> dt.datetime:
     # A second later than anything that a test signs: timestamps have whole seconds.
     return dt.datetime.now(dt.UTC) + dt.timedelta(seconds=5)
+
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="session")
+def policy(forge: Forge) -> Policy:
+    """The shipped policy for development, on the machine of ``forge``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(state.VARIABLE, str(forge.home))
+        return load_policy(REPOSITORY / "policies" / "embedded-dev.toml")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from forging import Forge, Json, canonical, changed, found
 from wheelmark.errors import InputError, RejectedError, WheelmarkError
 from wheelmark.verify.bundle import MAX_TIMESTAMPS, MEDIA_TYPES, Envelope, MessageSignature, read_bundle
@@ -43,7 +44,13 @@ def test_known_versions_are_read(bundle: Json, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["", "application/json", "application/vnd.dev.sigstore.bundle.v0.4+json", "application/vnd.dev.sigstore.bundle+json;version=99.9"]
+    "kind",
+    [
+        "",
+        "application/json",
+        "application/vnd.dev.sigstore.bundle.v0.4+json",
+        "application/vnd.dev.sigstore.bundle+json;version=99.9",
+    ],
 )
 def test_unknown_version_is_refused(bundle: Json, kind: str) -> None:
     assert reason({**bundle, "mediaType": kind}) == "bundle-version"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from wheelmark.errors import InputError
 from wheelmark.verify import der
 
@@ -19,7 +20,14 @@ def test_elements_are_what_was_encoded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "encoded"), [(0, "020100"), (127, "02017f"), (128, "02020080"), (256, "02020100"), (1 << 63, "0209008000000000000000")]
+    ("value", "encoded"),
+    [
+        (0, "020100"),
+        (127, "02017f"),
+        (128, "02020080"),
+        (256, "02020100"),
+        (1 << 63, "0209008000000000000000"),
+    ],
 )
 def test_integers(value: int, encoded: str) -> None:
     assert der.encode_integer(value).hex() == encoded
@@ -27,7 +35,19 @@ def test_integers(value: int, encoded: str) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    ["02", "0201", "020201", "1f8100", "048100", "04817f", "04820001", "0480", "0485000000000161", "0482", "308000"],
+    [
+        "02",
+        "0201",
+        "020201",
+        "1f8100",
+        "048100",
+        "04817f",
+        "04820001",
+        "0480",
+        "0485000000000161",
+        "0482",
+        "308000",
+    ],
 )
 def test_other_spellings_are_refused(data: str) -> None:
     with pytest.raises(InputError) as caught:

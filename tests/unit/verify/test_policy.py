@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from forging import Forge
 from wheelmark import digests
 from wheelmark.errors import ConfigError
@@ -154,7 +155,8 @@ def test_tables_have_to_be_tables(read: Any) -> None:
         WHOLE + 'gates = ["abi"]\n',
         WHOLE.replace('["provenance"]', '["test-result"]') + 'gates = ["abi"]\nrunners = ["nobody"]\n',
         WHOLE.replace('["provenance"]', '["test-result"]') + 'gates = ["abi"]\nunchecked = ["audit"]\n',
-        WHOLE.replace('["provenance"]', '["test-result"]') + 'gates = ["abi"]\nlevels = { size = "static" }\n',
+        WHOLE.replace('["provenance"]', '["test-result"]')
+        + 'gates = ["abi"]\nlevels = { size = "static" }\n',
         WHOLE + 'targets = ["cuda-sm90"]\n' + REQUIRE + 'targets = ["cuda-sm90"]\n',
     ],
 )
@@ -183,7 +185,9 @@ def test_root_is_named_with_its_digest(read: Any, tmp_path: Path) -> None:
 
 
 def test_requirement_that_names_the_target_goes_first(read: Any) -> None:
-    narrow = REQUIRE.replace('["provenance"]', '["provenance", "sbom"]') + 'targets = ["cuda-sm90", "cuda-sm80"]\n'
+    narrow = (
+        REQUIRE.replace('["provenance"]', '["provenance", "sbom"]') + 'targets = ["cuda-sm90", "cuda-sm80"]\n'
+    )
     policy = read(WHOLE + narrow)
     assert len(policy.requirement(Kind.WHEEL, "cuda-sm90").predicates) == 2
     assert len(policy.requirement(Kind.WHEEL, "cpu-x86_64").predicates) == 1

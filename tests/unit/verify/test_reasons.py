@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from wheelmark.errors import Exit
 from wheelmark.verify import reasons
 from wheelmark.verify.verdict import Missing, Rejected, Report, Unchecked, exit_code, refusal, worst
@@ -20,7 +21,9 @@ def test_reference_page_is_what_the_table_says() -> None:
     assert page.read_text(encoding="utf-8") == reasons.as_markdown()
 
 
-@pytest.mark.parametrize("room", ["verify", "trust/roots.py", "attest/statement.py", "strictjson.py", "manifest.py"])
+@pytest.mark.parametrize(
+    "room", ["verify", "trust/roots.py", "attest/statement.py", "strictjson.py", "manifest.py"]
+)
 def test_every_code_that_is_raised_stands_in_the_table(room: str) -> None:
     path = SOURCE / room
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path]

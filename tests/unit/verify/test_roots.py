@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from forging import Forge, Json
 from wheelmark.errors import ConfigError
 from wheelmark.trust.roots import CONFIG_TYPE, Root, Window, read_root
@@ -55,7 +56,9 @@ def test_root_inside_a_client_configuration_is_read(forge: Forge) -> None:
 
 
 @pytest.mark.parametrize("part", ["certificateAuthorities", "timestampAuthorities", "tlogs", "ctlogs"])
-@pytest.mark.parametrize("spoil", [lambda v: v.pop("start"), lambda v: v.update(start=""), lambda v: v.clear()])
+@pytest.mark.parametrize(
+    "spoil", [lambda v: v.pop("start"), lambda v: v.update(start=""), lambda v: v.clear()]
+)
 def test_no_start_of_validity_is_refused(forge: Forge, part: str, spoil: Callable[[Json], Any]) -> None:
     document = json.loads(forge.root_bytes)
     item = document[part][0]
@@ -65,7 +68,8 @@ def test_no_start_of_validity_is_refused(forge: Forge, part: str, spoil: Callabl
 
 @pytest.mark.parametrize("part", ["certificateAuthorities", "tlogs"])
 def test_root_that_names_nothing_is_refused(forge: Forge, part: str) -> None:
-    for empty in ([], None):
+    empties: tuple[list[str] | None, ...] = ([], None)
+    for empty in empties:
         document = json.loads(forge.root_bytes)
         document[part] = empty
         if empty is None:

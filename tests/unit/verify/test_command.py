@@ -1,0 +1,85 @@
+"""``wheelmark verify``: exit codes, output for people and for machines."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import releasing
+from forging import Forge
+from releasing import draft
+from wheelmark.cli import main
+from wheelmark.errors import Exit
+from wheelmark.trust import state
+
+POLICY = Path(__file__).resolve().parents[3] / "policies" / "embedded-dev.toml"
+
+
+@pytest.fixture
+def dist(forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(state.VARIABLE, str(forge.home))
+    return draft().write(tmp_path / "dist", forge.sign, root=forge.root_bytes)
+
+
+def verify(*arguments: object) -> int:
+    return main(["verify", *map(str, arguments), "--policy", str(POLICY)])
+
+
+def test_accepted_release_and_wheel(dist: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify(dist, dist / "wheels" / releasing.file_name()) == Exit.OK
+    out = capsys.readouterr().out
+    assert "same-machine origin" in out
+    assert out.count("ACCEPTED under") == 2
+
+
+def test_machines_get_one_document(dist: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (dist / "evil").write_bytes(b"")
+    assert verify(dist, "--json") == Exit.REJECTED
+    document = json.loads(capsys.readouterr().out)
+    assert document["exit_code"] == 1
+    (report,) = document["reports"]
+    assert not report["accepted"]
+    assert {"verdict": "rejected", "subject": "evil", "reason": "unaccounted-file"}.items() <= report[
+        "verdicts"
+    ][0].items()
+    accepted = [item for item in report["verdicts"] if item["verdict"] == "accepted"]
+    assert {item["root"] for item in accepted} == {"embedded"}
+
+
+def test_the_worst_of_several_paths_counts(
+    dist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lone = tmp_path / releasing.file_name()
+    shutil.copy(dist / "wheels" / lone.name, lone)
+    assert verify(lone) == Exit.MISSING
+    assert verify(dist, lone) == Exit.MISSING
+    assert verify(tmp_path / "nothing", lone) == Exit.INPUT
+    (dist / "evil").write_bytes(b"")
+    assert verify(tmp_path / "nothing", lone, dist) == Exit.REJECTED
+    assert "NOT ACCEPTED" in capsys.readouterr().out
+
+
+def test_given_bundle(dist: Path, tmp_path: Path) -> None:
+    lone = tmp_path / releasing.file_name()
+    shutil.copy(dist / "wheels" / lone.name, lone)
+    assert verify(lone, "--bundle", dist / "bundles" / "provenance.sigstore.json") == Exit.OK
+    assert verify(lone, "--bundle", tmp_path / "absent") == Exit.MISSING
+
+
+def test_policy_has_to_be_named_and_usable(
+    dist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["verify", str(dist)])
+    assert caught.value.code == Exit.USAGE
+    (tmp_path / "empty.toml").write_text("schema = 1\n", encoding="utf-8")
+    assert main(["verify", str(dist), "--policy", str(tmp_path / "empty.toml")]) == Exit.CONFIG
+    assert main(["verify", str(dist), "--policy", str(tmp_path / "absent.toml")]) == Exit.CONFIG
+    monkeypatch.setenv(state.VARIABLE, str(tmp_path / "no-instance"))
+    assert verify(dist) == Exit.CONFIG
+    err = capsys.readouterr().err
+    assert "next step" in err
+    assert "Traceback" not in err
