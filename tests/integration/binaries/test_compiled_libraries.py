@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import wheelmaking as make
+from presence import need_program
 from wheelmark.binaries.elf import read_elf
 from wheelmark.evidence import Evidence, Verdict
 from wheelmark.gates import abi
@@ -24,15 +24,13 @@ extern "C" int work(void* stack, char* to, const char* from, unsigned long bytes
 }
 """
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="not run: no g++ on this machine")
-
-
 Compile = Callable[..., bytes]
 
 
 @pytest.fixture
 def compile_library(tmp_path: Path) -> Compile:
     """Compiles and links a library that needs an empty libtorch_cpu.so, its sources' folder mapped away or not."""
+    need_program("g++")
 
     def compiled(source: str, *flags: str, mapped: bool = True) -> bytes:
         folder = tmp_path / "sources"
@@ -95,8 +93,7 @@ def test_the_source_s_path_where_nobody_maps_it(tmp_path: Path, compile_library:
 
 
 def test_readelf_says_the_same(tmp_path: Path, compile_library: Compile) -> None:
-    if shutil.which("readelf") is None:
-        pytest.skip("not run: no readelf on this machine")
+    need_program("readelf")
     data = compile_library(CLEAN)
     (tmp_path / "library.so").write_bytes(data)
     text = subprocess.run(

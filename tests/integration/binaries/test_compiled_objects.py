@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from presence import build_environment
 from wheelmark.binaries.codeobject import read_code_object
 from wheelmark.targets import Backend, Target, known_ids
-
-pytest.importorskip("triton", reason="not run: Triton is not installed here")
 
 TARGETS = [target for target in map(Target.parse, known_ids()) if target.is_gpu]
 KERNELS = """
@@ -63,7 +61,7 @@ def test_what_the_compiler_says(tmp_path: Path, target: Target) -> None:
     cuda = target.backend is Backend.CUDA
     wanted = ["cuda", int(target.arch[2:]), 32] if cuda else ["hip", target.arch, 64]
     done = subprocess.run(
-        [sys.executable, "-c", WORKER, json.dumps(wanted)],
+        [str(build_environment().python), "-c", WORKER, json.dumps(wanted)],
         cwd=tmp_path,
         env={
             "PATH": "/usr/bin:/bin",

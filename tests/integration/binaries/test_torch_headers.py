@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 from pathlib import Path
 
 import pytest
 
+from presence import build_environment
 from wheelmark.binaries.stableabi import shim_versions
 
 FUNCTION = re.compile(r"\b((?:aoti_torch|torch)_\w+)\s*\(")
@@ -27,13 +27,7 @@ GATE = re.compile(r"#if TORCH_FEATURE_VERSION >= TORCH_VERSION_(\d+)_(\d+)_(\d+)
 
 @pytest.fixture(scope="module")
 def include() -> Path:
-    try:
-        files = importlib.metadata.files("torch")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("not run: torch is not installed here")
-    assert files is not None
-    header = next(file for file in files if str(file).endswith("torch/csrc/stable/c/shim.h"))
-    return Path(str(header.locate())).parents[4]
+    return build_environment().site_packages / "torch" / "include"
 
 
 def declared(text: str) -> dict[str, str]:

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
+from presence import build_environment, not_run
 from sample_project import make_project
 from wheelmark.build.compiler import Compiler, find_compiler
 from wheelmark.config import Declaration, HostArch
 from wheelmark.errors import ToolError
-from wheelmark.lock.environment import Environment, locked_environment
+from wheelmark.lock.environment import Environment
 
 ROOT = Path(__file__).parents[3]
 
@@ -20,7 +20,7 @@ def compiler(request: pytest.FixtureRequest) -> Compiler:
     try:
         return find_compiler(request.param)
     except ToolError as error:
-        pytest.skip(f"not run: {error.what}")
+        not_run(error.what)
 
 
 @pytest.fixture
@@ -44,5 +44,4 @@ def include(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def torch_environment() -> Environment:
     """The pipeline's own build environment: torch and triton, by hash."""
-    cache = Path(os.environ.get("WHEELMARK_CACHE", ROOT / ".wheelmark"))
-    return locked_environment([ROOT / "lockfiles/build.txt"], cache=cache)
+    return build_environment()

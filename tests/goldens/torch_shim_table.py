@@ -1,10 +1,9 @@
-# ruff: noqa: INP001 - a script, not a package
 """Write ``src/wheelmark/binaries/torch_shim.json``: each function of LibTorch's C shim and the release that had it first.
 
 Run it in an environment with the newest ``torch-abi-audit`` (MIT licence), whose tables are taken from
 PyTorch's own ``torch/csrc/stable/c/shim_function_versions.txt`` and from its headers at v2.9.0::
 
-    python tools/torch_shim_table.py
+    python tests/goldens/torch_shim_table.py
 
 ``tests/integration/binaries/test_torch_headers.py`` compares the result with the headers of the torch that is
 locked.
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from torch_abi_audit import torch_versions
 
-OUTPUT = Path(__file__).resolve().parent.parent / "src/wheelmark/binaries/torch_shim.json"
+OUTPUT = Path(__file__).resolve().parents[2] / "src/wheelmark/binaries/torch_shim.json"
 FUNCTION = re.compile(r"(aoti_torch|torch)_\w+")
 
 
