@@ -33,7 +33,8 @@ def build_fake_driver(cache: Path) -> Path:
             fix="apt-get install g++ (or dnf install gcc-c++)",
             reason="no-compiler",
         )
-    library = cache / "fake-driver" / f"{digests.sha256_file(SOURCE)[:32]}.so"
+    sources = b"".join(path.read_bytes() for path in sorted(SOURCE.parent.glob("*.[ch]")))
+    library = cache / "fake-driver" / f"{digests.sha256(sources)[:32]}.so"
     if library.is_file():
         return library
     library.parent.mkdir(parents=True, exist_ok=True)
