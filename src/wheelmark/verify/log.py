@@ -151,13 +151,13 @@ def check_checkpoint(
         or root_hash != base64.b64encode(entry.proof.root_hash).decode()
     ):
         raise RejectedError("the checkpoint is about another tree than the proof", reason="checkpoint")
-    note = f"{text}\n".encode()
-    signing = [log for log in named if _note_signed(log, origin, note, signatures)]
+    note, signed_by = f"{text}\n".encode(), _note_signatures(signatures)
+    signing = [log for log in named if _note_signed(log, origin, note, signed_by)]
     if not signing:
         raise RejectedError("the checkpoint is not signed by the log", reason="checkpoint")
     if not any(all(log.window.contains(time) for time in times) for log in signing):
         raise RejectedError("the transparency log was not trusted when this was signed", reason="log-window")
-    return origin, signatures.count("\n") == 1
+    return origin, len(signed_by) == 1
 
 
 def check_promise(entry: LogEntry, logs: Sequence[LogKey]) -> dt.datetime | None:
@@ -196,19 +196,25 @@ def check_promise(entry: LogEntry, logs: Sequence[LogKey]) -> dt.datetime | None
     return time
 
 
-def _note_signed(log: LogKey, origin: str, note: bytes, signatures: str) -> bool:
-    for line in signatures.splitlines():
+def _note_signatures(text: str) -> list[tuple[str, bytes]]:
+    """Name and blob (key hint, signature) of every signature line of a note; all have to be well formed."""
+    found = []
+    for line in text.removesuffix("\n").split("\n"):
         match = _NOTE_SIGNATURE.fullmatch(line)
         if match is None:
             raise RejectedError("the checkpoint has a malformed signature line", reason="checkpoint")
-        name, encoded = match.groups()
-        # Rekor v1's origin is its host name and a number; the name on the signature is the host name.
-        if name != origin and not origin.startswith(f"{name} - "):
-            continue
-        blob = _base64(encoded)
-        if blob[:_HINT] == log.log_id[:_HINT] and log.verifies(blob[_HINT:], note):
-            return True
-    return False
+        found.append((match[1], _base64(match[2])))
+    return found
+
+
+def _note_signed(log: LogKey, origin: str, note: bytes, signatures: Sequence[tuple[str, bytes]]) -> bool:
+    # Rekor v1's origin is its host name and a number; the name on the signature is the host name.
+    return any(
+        (name == origin or origin.startswith(f"{name} - "))
+        and blob[:_HINT] == log.log_id[:_HINT]
+        and log.verifies(blob[_HINT:], note)
+        for name, blob in signatures
+    )
 
 
 def _base64(text: str) -> bytes:
