@@ -160,7 +160,6 @@ def _shape(tensor: Tensor) -> str:
     return str(list(tensor.shape))
 
 
-@torch.library.register_fake("wheelmark::tbe_forward")
 def _fake(  # noqa: PLR0917 (the operator's schema)
     weights: Tensor,
     table_offsets: Tensor,
@@ -176,7 +175,6 @@ def _fake(  # noqa: PLR0917 (the operator's schema)
     return weights.new_empty((batch, tables * weights.shape[1]), dtype=torch.float32)
 
 
-@torch.library.impl("wheelmark::tbe_forward", "CUDA")
 def _cuda(  # noqa: PLR0917 (the operator's schema)
     weights: Tensor,
     table_offsets: Tensor,
@@ -223,4 +221,6 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None, 
     return gradients.weights, None, None, None, gradients.per_sample_weights, None
 
 
+torch.library.register_fake("wheelmark::tbe_forward", _fake)
+torch.library.impl("wheelmark::tbe_forward", "CUDA", _cuda)
 torch.library.register_autograd("wheelmark::tbe_forward", _backward, setup_context=_setup_context)

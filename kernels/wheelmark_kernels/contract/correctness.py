@@ -7,6 +7,7 @@ when this CPU cannot run the path.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterator
@@ -257,7 +258,7 @@ def refusals() -> Iterator[Case]:
         "factors-dtype": (ValueError, "float32", (weights, tables, indices, offsets, indices)),
     }  # fmt: skip
     for name, (error, words, arguments) in bad.items():
-        yield _refused(name, error, words, lambda a=arguments: torch.ops.wheelmark.tbe_forward(*a))
+        yield _refused(name, error, words, functools.partial(torch.ops.wheelmark.tbe_forward, *arguments))
 
 
 def _refused(name: str, error: type[Exception], words: str, attempt: Callable[[], object]) -> Case:
