@@ -15,7 +15,7 @@ import pytest
 from wheelmark import digests
 from wheelmark.errors import BusyError, ConfigError, InputError, StateError, WheelmarkError
 from wheelmark.sign import embedded
-from wheelmark.sign.embedded import storage
+from wheelmark.sign.embedded import domain, storage
 from wheelmark.trust import roots
 
 
@@ -125,10 +125,22 @@ def test_a_domain_that_signs_is_not_rotated(state: Path, monkeypatch: pytest.Mon
     assert len(embedded.rotate(state).generations) == 2
 
 
-def test_a_second_first_signer_does_not_wait_for_the_first_to_end(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    with embedded.open_instance(state) as one, embedded.open_instance(state) as two:
-        assert one.domain.root_sha256 == two.domain.root_sha256
+def test_a_second_first_signer_does_not_wait_until_the_first_ends(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saw no domain; by the time that it would make one, another process had, and signs with it."""
+    original, looks = domain.exists, [0]
+
+    def late(folder: Path) -> bool:
+        looks[0] += 1
+        return looks[0] > 1 and original(folder)
+
+    with embedded.open_instance(state) as one:
+        monkeypatch.setattr(domain, "exists", late)
+        monkeypatch.setattr(storage, "PATIENCE", 0.5)
+        with embedded.open_instance(state) as two:
+            assert one.domain.root_sha256 == two.domain.root_sha256
+    assert looks[0] > 1
 
 
 def test_what_a_crash_left_of_a_rotation_is_removed(state: Path) -> None:

@@ -10,9 +10,11 @@ issuer ``https://embedded.invalid/oidc``, organization "self-issued, no external
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from wheelmark.errors import BusyError
 from wheelmark.sign.embedded import backup as _backup
 from wheelmark.sign.embedded import domain as _domain
 from wheelmark.sign.embedded import storage as _storage
@@ -61,11 +63,7 @@ def open_instance(state: Path | None = None) -> Iterator[Instance]:
         StateError: The domain is damaged.
         BusyError: The domain is being changed.
     """
-    if not _domain.exists(_domain.folder_of(state)):
-        with _locked(state, exclusive=True) as folder:
-            # Another process may have made it while this one waited.
-            if not _domain.exists(folder):
-                _domain.create(folder, ISSUER)
+    _ensure(_domain.folder_of(state))
     with (
         _locked(state, exclusive=False) as folder,
         contextlib.closing(Instance(_domain.load(folder))) as made,
@@ -119,6 +117,19 @@ def restore(source: Path, state: Path | None = None) -> EmbeddedDomain:
     """
     with _locked(state, exclusive=True) as folder:
         return _backup.restore(source, folder)
+
+
+def _ensure(folder: Path) -> None:
+    """Make a domain unless there is one, or another process makes it and signs with it at once."""
+    deadline = time.monotonic() + _storage.PATIENCE
+    while not _domain.exists(folder):
+        try:
+            with _storage.lock(_domain.lock_path(folder), exclusive=True, patience=0.1):
+                if not _domain.exists(folder):
+                    _domain.create(folder, ISSUER)
+        except BusyError:
+            if time.monotonic() >= deadline:
+                raise
 
 
 @contextlib.contextmanager
