@@ -33,6 +33,9 @@ def run(args: argparse.Namespace) -> int:
     print(table(("target", "artifact", "size", "sha256", "time"), rows))
     for item in built.not_built:
         print(f"{item.target}: {item.fix}")
+    for wheel in built.wheels:
+        for name in wheel.left_out:
+            print(f"{wheel.target}: optional variant {name} was refused for this arch and left out")
     if built.snapshot:
         print("snapshot: built from a tree that no commit describes")
     return 0

@@ -50,6 +50,8 @@ class BuiltWheel:
     """Its runtime lock, relative."""
     code_objects: tuple[str, ...]
     """Kernel manifest and code objects, relative."""
+    left_out: tuple[str, ...]
+    """``<kernel>/<variant>`` of optional variants that the compiler or a limit refused."""
     toolchain: str
     """Digest of what compiled it."""
     seconds: float
@@ -144,7 +146,8 @@ def read_built(workspace: Workspace) -> Built:
 def _built(value: Mapping[str, Any]) -> Built:
     return Built(
         wheels=tuple(
-            BuiltWheel(**{**wheel, "code_objects": tuple(wheel["code_objects"])}) for wheel in value["wheels"]
+            BuiltWheel(**{key: tuple(v) if isinstance(v, list) else v for key, v in wheel.items()})
+            for wheel in value["wheels"]
         ),
         not_built=tuple(NotBuilt(**item) for item in value["not_built"]),
         snapshot=value["snapshot"],
@@ -225,6 +228,7 @@ def _wheel(
         sbom=relative[1],
         lock=relative[2],
         code_objects=tuple(relative[3:]),
+        left_out=tuple(f"{item.kernel}/{item.variant}" for item in kernels.refused) if kernels else (),
         toolchain=digests.sha256(
             f"{native.toolchain}\n{kernels.manifest.toolchain.digest if kernels else ''}".encode()
         ),

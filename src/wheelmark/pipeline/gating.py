@@ -183,11 +183,19 @@ def _contexts(workspace: Workspace, built: Built, progress: Progress) -> dict[st
             cache=workspace.environments,
             build_lock=workspace.build_lock,
             build_python=environment.python,
-            declared_variants=plan[wheel.target].variants,
+            declared_variants=_expected(plan[wheel.target].variants, wheel),
             toolchain=wheel.toolchain,
             second=_bind(second, wheel.target),
         )
     return contexts
+
+
+def _expected(declared: Mapping[str, tuple[str, ...]], wheel: BuiltWheel) -> dict[str, tuple[str, ...]]:
+    """What has to be in the wheel: what is declared, without optional variants that this arch refused."""
+    return {
+        kernel: tuple(name for name in names if f"{kernel}/{name}" not in wheel.left_out)
+        for kernel, names in declared.items()
+    }
 
 
 def _bind(second: SecondBuild, target: str) -> Any:
