@@ -145,16 +145,18 @@ def read_built(workspace: Workspace) -> Built:
 
 def _built(value: Mapping[str, Any]) -> Built:
     return Built(
-        wheels=tuple(
-            BuiltWheel(**{key: tuple(v) if isinstance(v, list) else v for key, v in wheel.items()})
-            for wheel in value["wheels"]
-        ),
+        wheels=tuple(_read_wheel(wheel) for wheel in value["wheels"]),
         not_built=tuple(NotBuilt(**item) for item in value["not_built"]),
         snapshot=value["snapshot"],
         commit=value["commit"],
         inputs=value["inputs"],
         files=value["files"],
     )
+
+
+def _read_wheel(value: dict[str, Any]) -> BuiltWheel:
+    lists = {key: tuple(value[key]) for key in ("code_objects", "left_out")}
+    return BuiltWheel(**{**value, **lists})
 
 
 def _compile(
