@@ -99,8 +99,8 @@ class Forge:
             }
         )
 
-    def timestamp(self, signature: bytes) -> str:
-        request = TimestampRequestBuilder().data(signature).build()
+    def timestamp(self, signature: bytes, *, certificate: bool = True) -> str:
+        request = TimestampRequestBuilder().data(signature).cert_request(cert_request=certificate).build()
         return b64(self._instance.timestamp(request.as_bytes()))
 
     def dsse(

@@ -87,6 +87,7 @@ def has_one_form(token: bytes, authorities: Sequence[Authority], *, carries: boo
 
     A CMS signature covers the TSTInfo and the signed attributes. Status, versions, algorithm identifiers,
     the signer's name and the certificates are covered by nothing, and verifiers do not look at all of them.
+    What stays: an ECDSA signature (r, s) has a twin (r, n - s) that anybody can compute and that says the same.
 
     Args:
         token: A token that ``check_timestamp`` accepted.

@@ -215,6 +215,32 @@ def test_a_timestamp_that_fails_beside_a_good_one_is_reported(
     assert reason(examiner, both) == "timestamp-other"
 
 
+def test_timestamp_without_its_certificate_is_not_what_our_signer_asks_for(
+    examiner: Examiner, lenient: Examiner, forge: Forge, bundle: Json
+) -> None:
+    signature = base64.b64decode(found(bundle, "dsseEnvelope.signatures.0.sig"))
+    bare = changed(bundle, STAMP, forge.timestamp(signature, certificate=False))
+    assert lenient.examine(canonical(bare)).unauthenticated == ()
+    assert reason(examiner, bare) == "unauthenticated"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "count"),
+    [
+        (bytes.fromhex("020103"), bytes.fromhex("020104"), 1),  # the version of SignedData
+        # the signature algorithm of SignerInfo, the last one in the token
+        (bytes.fromhex("300a06082a8648ce3d040302"), bytes.fromhex("300a06082a8648ce3d040303"), -1),
+    ],
+)
+def test_fields_of_a_timestamp_that_nothing_signs_are_fixed(
+    examiner: Examiner, bundle: Json, old: bytes, new: bytes, count: int
+) -> None:
+    token = base64.b64decode(found(bundle, STAMP))
+    start = token.index(old) if count > 0 else token.rindex(old)
+    turned = token[:start] + new + token[start + len(old) :]
+    assert reason(examiner, changed(bundle, STAMP, b64(turned))) == "unauthenticated"
+
+
 @pytest.mark.parametrize("junk", [b"\0", b"0" * 40, b"\x30\x80" + b"\0" * 20])
 def test_malformed_timestamp_is_an_input_error(lenient: Examiner, bundle: Json, junk: bytes) -> None:
     spoiled = changed(bundle, STAMP, base64.b64encode(junk).decode())
