@@ -1,7 +1,8 @@
 """Thin sessions; the logic is in ``src/wheelmark``.
 
 ``nox -s build test sign`` makes a release, ``nox -s verify`` judges it, ``nox -s check`` is what CI runs. Arguments after
-``--`` go to the command: ``nox -s build -- --targets cuda-sm90,cpu-x86_64``.
+``--`` go to every stage: ``nox -s build test sign -- --targets cuda-sm90,cpu-x86_64 --domain public``. A stage requires the one
+before it, and starts only if that one succeeded; finished work is skipped.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ def build(session: nox.Session) -> None:
     wheelmark(session, "build", *session.posargs)
 
 
-@nox.session(tags=["release"], default=False)
+@nox.session(tags=["release"], default=False, requires=["build"])
 def test(session: nox.Session) -> None:
     """Run every declared gate on the very bytes in dist/."""
     install(session, "tools.txt")
     wheelmark(session, "test", *session.posargs)
 
 
-@nox.session(tags=["release"], default=False)
+@nox.session(tags=["release"], default=False, requires=["test"])
 def sign(session: nox.Session) -> None:
     """Close the release, state what is known of it, sign the statements."""
     install(session, "tools.txt")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def add_workspace_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where to work and on which targets."""
+    """Where to work, on which targets, and who vouches: one line of arguments fits every stage."""
     parser.add_argument(
         "--project", type=Path, metavar="DIR", help="folder of wheelmark.toml (default: here)"
     )
@@ -33,6 +33,16 @@ def add_workspace_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--snapshot", action="store_true", help="allow uncommitted changes; the release is marked everywhere"
+    )
+    parser.add_argument(
+        "--domain",
+        choices=("embedded", "public", "file"),
+        default="embedded",
+        help="for sign, who vouches: embedded (this machine alone, the default), public (Sigstore, ambient OIDC), "
+        "file (a ClientTrustConfig)",
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="for sign, ClientTrustConfig of --domain file"
     )
 
 

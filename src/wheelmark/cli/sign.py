@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 from wheelmark.cli.arguments import add_workspace_arguments, workspace_of
 
@@ -13,16 +12,8 @@ HELP = "close the release, state what is known of it, and sign the statements"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The workspace's arguments and the trust domain."""
+    """The workspace's arguments, among them the trust domain."""
     add_workspace_arguments(parser)
-    parser.add_argument(
-        "--domain",
-        choices=("embedded", "public", "file"),
-        default="embedded",
-        help="who vouches: embedded (this machine alone, the default), public (Sigstore, ambient OIDC), "
-        "file (a ClientTrustConfig)",
-    )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="ClientTrustConfig for --domain file")
 
 
 def run(args: argparse.Namespace) -> int:
