@@ -68,7 +68,8 @@ class Entry:
     @property
     def subject_name(self) -> str:
         """Its name as a subject of statements: a wheel's own file name, so that it verifies wherever it
-        lies; the path of anything else."""
+        lies; the path of anything else.
+        """
         return PurePosixPath(self.path).name if self.kind is Kind.WHEEL else self.path
 
     def __post_init__(self) -> None:

@@ -220,10 +220,7 @@ def make_statements(
 
 def _provenance(workspace: Workspace, built: Built, release: ReleaseManifest) -> Statement:
     subjects = [Subject(name=NAME, sha256=digests.sha256_file(workspace.directory.manifest_path))]
-    for entry in release.entries:
-        # A wheel travels alone, so it is named by its file name; the rest by its place in the release.
-        name = Path(entry.path).name if entry.kind is Kind.WHEEL else entry.path
-        subjects.append(Subject(name=name, sha256=entry.sha256))
+    subjects += [Subject(name=entry.subject_name, sha256=entry.sha256) for entry in release.entries]
     dependencies = [
         Resource(name=name, digest={"sha256": sha256}) for name, sha256 in sorted(built.inputs.items())
     ]
