@@ -55,9 +55,11 @@ def build_package(folder: Path, cache: Path, edits: Sequence[tuple[str, str, str
 @pytest.fixture(scope="session")
 def package_folder(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
     """The folder that holds the package under test."""
-    installed = importlib.util.find_spec("wheelmark_kernels")
-    if installed is not None and installed.origin is not None:
-        return Path(installed.origin).parents[1]
+    found = importlib.util.find_spec("wheelmark_kernels")
+    if found is not None and found.origin is not None:
+        folder = Path(found.origin).parent
+        if (folder / "_native.so").is_file():  # a source tree on the path has none
+            return folder.parent
     return build_package(tmp_path_factory.mktemp("payload"), pytestconfig.cache.mkdir("payload"))
 
 
