@@ -168,24 +168,38 @@ class Checkout:
         )
         return done.stdout
 
-    def clone(self, folder: Path, *, name: str = "clone", dist: bool = True, state: bool = False) -> Checkout:
+    def clone(
+        self,
+        folder: Path,
+        *,
+        name: str = "clone",
+        dist: bool = True,
+        targets: tuple[str, ...] = (),
+    ) -> Checkout:
         """This clone again, elsewhere, under another commit.
 
         Args:
             folder: Where; the clone is made in a folder of it.
             name: Of that folder.
             dist: Take the release directory and the run state with it.
-            state: Give it signing state of its own, which starts empty.
+            targets: What is built there; the same if none is named.
         """
-        made = dataclasses.replace(
-            self, root=folder / name, state=folder / f"{name}-state" if state else self.state
-        )
+        made = dataclasses.replace(self, root=folder / name, targets=targets or self.targets)
         shutil.copytree(self.root, made.root, ignore=_NOT_COPIED, symlinks=True)
         if not dist:
             shutil.rmtree(made.dist, ignore_errors=True)
             shutil.rmtree(made.root / ".dist.state", ignore_errors=True)
         made.begin(f"clone {time.time_ns()}")
         return made
+
+    def apart(self, folder: Path) -> Checkout:
+        """The same, but environments that it makes go to ``folder``; those that there are, are used."""
+        own = folder / "environments"
+        (own / "envs").mkdir(parents=True)
+        for path in (self.environments / "envs").iterdir():
+            if path.is_dir():
+                (own / "envs" / path.name).symlink_to(path)
+        return dataclasses.replace(self, environments=own)
 
     def begin(self, message: str) -> None:
         """Make it a git repository of its own."""

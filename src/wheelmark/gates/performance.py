@@ -175,13 +175,16 @@ def static_figures(manifest: KernelManifest) -> dict[str, dict[str, int]]:
 
 
 def regressions(figures: Mapping[str, Mapping[str, int]], baseline: Mapping[str, Any]) -> list[str]:
-    """Where a figure is worse than the baseline's, or a variant stands on one side only."""
+    """Where a figure is worse than the baseline's, or stands on one side only."""
     found = [f"{name}: not in the baseline" for name in figures if name not in baseline]
     found += [f"{name}: in the baseline, not in the wheel" for name in baseline if name not in figures]
     for name, ours in figures.items():
-        for figure in FIGURES:
-            was = baseline.get(name, {}).get(figure)
-            if was is not None and ours[figure] > was:
+        known = baseline.get(name)
+        for figure in FIGURES if name in baseline else ():
+            was = known.get(figure) if isinstance(known, Mapping) else None
+            if not isinstance(was, int) or isinstance(was, bool):
+                found.append(f"{name}: {figure} has no number in the baseline")
+            elif ours[figure] > was:
                 found.append(f"{name}: {figure} {was} -> {ours[figure]}")
     return found
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from checkouts import Checkout
@@ -12,8 +10,7 @@ from checkouts import Checkout
 @pytest.fixture(scope="session")
 def small(release: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A signed release of one GPU wheel, in the same trust domain; nobody changes it."""
-    made = release.clone(tmp_path_factory.mktemp("small"))
-    made = dataclasses.replace(made, targets=("cuda-sm90",))
+    made = release.clone(tmp_path_factory.mktemp("small"), targets=("cuda-sm90",))
     made.made("build", "test", "sign")
     return made
 
