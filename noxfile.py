@@ -107,9 +107,7 @@ def docs(session: nox.Session) -> None:
     wheelmark(session, "check")
     wheelmark(session, "docs", "--check")
     wheelmark(session, "lock", "--check")
-    session.run(
-        "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(Path(session.create_tmp(), "site"))
-    )
+    session.run("mkdocs", "build", "--strict", "--quiet", "--site-dir", f"{session.virtualenv.location}/site")
 
 
 def kernels(session: nox.Session) -> None:
