@@ -17,6 +17,8 @@ import rfc8785
 from wheelmark.errors import InputError
 
 CHUNK = 1 << 20
+_SHOWN = 200
+"""Characters of a path in a message."""
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
@@ -52,12 +54,30 @@ def is_sha256(text: str) -> bool:
 
 
 def tree_files(root: Path) -> list[str]:
-    """Relative POSIX paths of all files under ``root``, sorted; links are listed, never followed."""
+    """Relative POSIX paths of all files under ``root``, sorted; links are listed, never followed.
+
+    Where there is no ``root``, there are none.
+
+    Raises:
+        InputError: A folder cannot be read, or lies too deep for its path to be opened (reason ``unreadable``):
+            what is in it would otherwise be overlooked.
+    """
     found: list[str] = []
-    for folder, folders, files in os.walk(root):
-        here = Path(folder)
-        linked = [name for name in folders if (here / name).is_symlink()]
-        found += [(here / name).relative_to(root).as_posix() for name in [*files, *linked]]
+    waiting = [""]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(root / folder) as entries:
+                for entry in entries:
+                    name = f"{folder}/{entry.name}" if folder else entry.name
+                    (waiting if entry.is_dir(follow_symlinks=False) else found).append(name)
+        except OSError as error:
+            if not folder and isinstance(error, FileNotFoundError):
+                return []
+            shown = folder if len(folder) <= _SHOWN else f"{folder[:_SHOWN]}…"
+            raise InputError(
+                f"cannot read the folder {root / shown}: {error.strerror}", reason="unreadable"
+            ) from error
     return sorted(found)
 
 

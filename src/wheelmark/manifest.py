@@ -73,6 +73,9 @@ class Entry:
         return PurePosixPath(self.path).name if self.kind is Kind.WHEEL else self.path
 
     def __post_init__(self) -> None:
+        texts = (self.path, self.sha256, self.target, self.describes)
+        if not all(isinstance(text, str) for text in texts) or type(self.size) is not int:
+            raise InputError("release.json has an entry with a field of the wrong type", reason="manifest")
         path = PurePosixPath(self.path)
         if path.is_absolute() or ".." in path.parts or str(path) != self.path or "\\" in self.path:
             raise InputError(f"release.json lists an unsafe path {self.path!r}", reason="manifest-path")
@@ -87,6 +90,10 @@ class NotBuilt:
     target: str
     reason: str
     fix: str
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(text, str) for text in (self.target, self.reason, self.fix)):
+            raise InputError("release.json: notBuilt has a field of the wrong type", reason="manifest")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

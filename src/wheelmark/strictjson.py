@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from typing import Any, NoReturn
 
@@ -31,6 +32,8 @@ class Limits:
     """Members of one array or object."""
     string: int = 8 << 20
     """Characters of one string."""
+    containers: int = 500_000
+    """Arrays and objects of the whole document: each takes far more memory than the two bytes that it may be."""
 
 
 DEFAULT = Limits()
@@ -59,6 +62,7 @@ def loads(data: bytes, *, what: str = "JSON document", limits: Limits = DEFAULT)
             object_pairs_hook=lambda pairs: _object(pairs, what, limits),
             parse_constant=lambda name: _constant(name, what),
             parse_int=lambda digits: _integer(digits, what),
+            parse_float=lambda digits: _fraction(digits, what),
         )
     except UnicodeDecodeError as error:
         raise InputError(f"{what} is not UTF-8: {error.reason}", reason="json-syntax") from error
@@ -81,11 +85,16 @@ def load_object(data: bytes, *, what: str = "JSON document", limits: Limits = DE
 
 
 def _check_depth(data: bytes, what: str, limits: Limits) -> None:
-    depth = 0
+    depth = containers = 0
     for token in _TOKEN.finditer(data):
         mark = data[token.start()]
         if mark in b"[{":
             depth += 1
+            containers += 1
+            if containers > limits.containers:
+                raise InputError(
+                    f"{what} has more than {limits.containers:,} arrays and objects", reason="json-too-long"
+                )
             if depth > limits.depth:
                 raise InputError(f"{what} is nested more than {limits.depth} deep", reason="json-too-deep")
         elif mark in b"]}":
@@ -116,6 +125,13 @@ def _integer(digits: str, what: str) -> int:
     if len(digits) > 40:  # noqa: PLR2004 - no field of any format read here is longer
         raise InputError(f"{what}: a number has {len(digits)} digits", reason="json-number")
     return int(digits)
+
+
+def _fraction(digits: str, what: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise InputError(f"{what}: the number {digits[:40]} is too large", reason="json-number")
+    return value
 
 
 def _check_lengths(value: Any, what: str, limits: Limits) -> None:

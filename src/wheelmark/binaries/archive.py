@@ -30,6 +30,9 @@ _LOCAL = struct.Struct("<IHHHHHIIIHH")
 _EXTRA = struct.Struct("<HH")
 _DESCRIPTOR = struct.Struct("<III")
 _END_MARK, _CENTRAL_MARK, _LOCAL_MARK, _DESCRIPTOR_MARK = 0x06054B50, 0x02014B50, 0x04034B50, 0x08074B50
+_LOCATOR_MARK, _LOCATOR_SIZE = b"PK\x06\x07", 20
+_DIRECTORY_LIMIT = 64 << 20
+"""Bytes: 100,000 members with long names."""
 _STORED, _DEFLATED = 0, 8
 _HAS_DESCRIPTOR, _IS_UTF8 = 1 << 3, 1 << 11
 _KNOWN_FLAGS = _HAS_DESCRIPTOR | _IS_UTF8 | 0b110
@@ -146,6 +149,12 @@ def read_directory(source: Source, limits: ArchiveLimits) -> tuple[Member, ...]:
         _refuse("it does not end with an end record without comment")
     if disk or first_disk or here != count or _ALL_ONES in (size, start) or count == 0xFFFF:  # noqa: PLR2004
         _refuse("it is Zip64, or stands on several disks")
+    # Readers that know Zip64 look for its locator here whatever the end record says, and would find it in the
+    # extra field of the last header, with another central directory behind it.
+    if source.read(source.size - _END.size - _LOCATOR_SIZE, 4) == _LOCATOR_MARK:
+        _refuse("a Zip64 locator stands before the end record")
+    if size > _DIRECTORY_LIMIT:
+        raise InputError(f"archive: a central directory of {size:,} bytes", reason="wheel-limit")
     if start + size + _END.size != source.size:
         _refuse("bytes stand between the central directory and the end record")
     if count > limits.files:
@@ -243,6 +252,9 @@ def _member(source: Source, row: _Row, at: int, limit: int) -> tuple[Member, int
     later = bool(flags & _HAS_DESCRIPTOR)
     if (crc, compressed, size) != said and not (later and (crc, compressed, size) == (0, 0, 0)):
         _refuse(f"{name} has another size or CRC in its local header")
+    if later and row.method == _STORED and not (crc or compressed or size) and row.compressed:
+        # Who reads from the front has to guess where such a member ends, and guesses by what stands in it.
+        _refuse(f"{name} is stored, and its size stands behind it")
     start = at + _LOCAL.size + name_size + extra_size
     end = start + row.compressed
     if later:

@@ -64,6 +64,7 @@ _METADATA_LIMIT = 16 << 20
 _DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?", re.IGNORECASE)
 _DRIVE = re.compile(r"[A-Za-z]:")
 _HEADER = re.compile(r"([A-Za-z0-9-]+):[ \t]*(.*)")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _SHA256 = re.compile(r"sha256=([A-Za-z0-9_-]{43})")
 _LONGEST_PATH = 1024
 _TAGS = 1000
@@ -346,6 +347,9 @@ def _headers(text: str, what: str) -> dict[str, tuple[str, ...]]:
     for line in text.replace("\r\n", "\n").split("\n"):
         if not line:
             break
+        if _CONTROL.search(line):
+            # Installers' parsers end lines at a bare CR too: what stands behind it would be a header for them.
+            raise InputError(f"{what} has a control character in {line[:80]!r}", reason="wheel-metadata")
         if line[0] in " \t":
             if not last:
                 raise InputError(f"{what} begins with a continuation line", reason="wheel-metadata")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import json
 import os
 import sys
@@ -52,9 +53,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; no traceback for an error raised on purpose."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Names come from outside: one that this terminal cannot say must not end a command.
+            stream.reconfigure(errors="backslashreplace")
     args = build_parser().parse_args(argv)
     try:
-        return int(args.run(args))
+        return _delivered(int(args.run(args)))
     except WheelmarkError as error:
         if args.json:
             print(json.dumps(error.as_json(), indent=2))
@@ -77,3 +82,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"wheelmark {args.command}: interrupted; nothing half-written was left", file=sys.stderr)
         return int(Exit.INTERRUPTED)
+
+
+def _delivered(code: int) -> int:
+    """A command's exit code once its answer is written; an answer that is lost is a failure, never success."""
+    if sys.stdout is None:  # closed by the caller, who wants the code alone
+        return code
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Otherwise the interpreter would try once more at its end, and end with a code of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return code or int(Exit.INTERNAL)
+    return code

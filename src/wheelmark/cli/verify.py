@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import json
+import os
 from pathlib import Path
 
 NAME = "verify"
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Verify every path; the worst of the verdicts is the exit code."""
-    from wheelmark.errors import InputError
+    from wheelmark.errors import Exit, InputError
     from wheelmark.verify import load_policy, verify_release, verify_wheel
     from wheelmark.verify.verdict import Report, refusal, worst
 
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     reports: list[Report] = []
     for path in args.paths:
         try:
-            if path.suffix == ".whl" and not path.is_dir():
+            if path.suffix == ".whl" and not os.path.isdir(path):  # noqa: PTH112 - is_dir raises for long names
                 reports.append(verify_wheel(path, policy, now=now, bundles=args.bundle))
             else:
                 reports.append(verify_release(path, policy, now=now))
@@ -52,7 +53,12 @@ def run(args: argparse.Namespace) -> int:
     code = worst(report.exit_code for report in reports)
     if args.json:
         document = {"exit_code": int(code), "reports": [report.as_json() for report in reports]}
-        print(json.dumps(document, indent=2, sort_keys=True))
+        text = json.dumps(document, indent=2, sort_keys=True)
     else:
-        print("\n\n".join(report.as_table() for report in reports))
+        text = "\n\n".join(report.as_table() for report in reports)
+    try:
+        print(text, flush=True)
+    except OSError:
+        # A refusal stays one where nobody can read why; an acceptance that nobody can read is none.
+        return int(code or Exit.INTERNAL)
     return int(code)

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
@@ -208,7 +208,9 @@ def read_material(document: Mapping[str, Any], *, name: str) -> Material:
             logs=_logs(document, "tlogs", name),
             timestamp_authorities=_authorities(document, "timestampAuthorities", name),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, UnsupportedAlgorithm) as error:
+    except ConfigError:
+        raise
+    except Exception as error:  # cryptography raises classes of its own beside ValueError
         raise ConfigError(
             f"trust root {name!r} has a missing or malformed field: {type(error).__name__}: {error}",
             reason="root-shape",
@@ -226,10 +228,9 @@ def _read(path: Path, name: str) -> bytes:
     try:
         with path.open("rb") as stream:
             return stream.read(_LIMITS.size + 1)
-    except OSError as error:
-        raise ConfigError(
-            f"trust root {name!r}: cannot read {path}: {error.strerror}", reason="root-absent"
-        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"trust root {name!r}: cannot read {path}: {why}", reason="root-absent") from error
 
 
 def _document(data: bytes, name: str) -> Mapping[str, Any]:

@@ -49,7 +49,10 @@ def private_directory(path: Path) -> Path:
         ConfigError: As ``state_directory``.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        # Whoever can write to a folder above could put another one in its place; a wide umask must not let them.
+        for folder in reversed(path.parents):
+            if not folder.exists():
+                folder.mkdir(mode=0o700, exist_ok=True)
         # The mode of mkdir is cut by the umask, never widened: there is no moment when others can enter.
         path.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:

@@ -10,16 +10,20 @@ import dataclasses
 import io
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from wheelmark import digests
 from wheelmark.binaries.kernelmanifest import FOLDER, NAME, KernelManifest, read_kernel_manifest
 from wheelmark.binaries.kernelobjects import Problem, check_objects
-from wheelmark.binaries.wheel import Wheel, read_wheel
+from wheelmark.binaries.wheel import DEFAULT_LIMITS, Wheel, read_wheel
 from wheelmark.errors import InputError, WheelmarkError
+from wheelmark.targets import known_ids
 
 _OBJECT_SUFFIXES = (".cubin", ".hsaco")
+_CPUS = tuple(item.partition("-")[2] for item in known_ids() if item.startswith("cpu-"))
+_LARGEST_OBJECT = 64 << 20
+"""Bytes of a code object or its manifest: ours have a few thousand, and each is wholly in memory once."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,9 +42,22 @@ class WheelFacts:
     version: str = ""
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Path in the wheel -> sha256."""
+    platforms: tuple[str, ...] = ()
+    """Of its tags, sorted; none where the bytes could not be read."""
     kernels: KernelManifest | None = None
     kernel_files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Name of the kernel manifest and of each object -> sha256."""
+
+    @property
+    def target(self) -> str:
+        """Id of the target that the bytes speak of: the kernels', else the CPU of its platforms; empty if neither."""
+        if self.kernels is not None:
+            return str(self.kernels.target)
+        return next((f"cpu-{arch}" for arch in _CPUS if self.runs_on(arch)), "")
+
+    def runs_on(self, arch: str) -> bool:
+        """Whether every platform of its tags is of this CPU."""
+        return bool(self.platforms) and all(item.endswith(f"_{arch}") for item in self.platforms)
 
 
 def examine_wheel(path: Path, *, subject: str) -> WheelFacts:
@@ -54,6 +71,9 @@ def examine_wheel(path: Path, *, subject: str) -> WheelFacts:
         InputError: The file cannot be read, or is no plain file (``unreadable``).
     """
     with open_plain(path) as stream:
+        if (size := os.fstat(stream.fileno()).st_size) > DEFAULT_LIMITS.total:
+            # A file of nothing but holes is made in no time, and would be hashed for hours.
+            raise InputError(f"{path} holds {size:,} bytes", reason="wheel-limit")
         # A reader of a link or a pipe would have waited or strayed: the wheel's reader opens the path itself.
         try:
             wheel = read_wheel(path, name=path.name)
@@ -75,6 +95,7 @@ def examine_wheel(path: Path, *, subject: str) -> WheelFacts:
         distribution=wheel.name,
         version=str(wheel.version),
         files={name: item.sha256 for name, item in wheel.files.items()},
+        platforms=wheel.platforms,
         kernels=kernels,
         kernel_files=kernel_files,
     )
@@ -120,6 +141,26 @@ def read_bounded(path: Path, limit: int) -> bytes:
     return data
 
 
+class _Objects(Mapping[str, bytes]):
+    """The files beside a kernel manifest, each read when it is asked for: never all of them in memory."""
+
+    def __init__(self, wheel: Wheel, paths: Mapping[str, str]) -> None:
+        self._wheel = wheel
+        self._paths = paths
+
+    def __getitem__(self, name: str) -> bytes:
+        return self._wheel.read(self._paths[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._paths
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+
 def _examine_kernels(
     wheel: Wheel,
 ) -> tuple[KernelManifest | None, dict[str, str], tuple[Problem, ...]]:
@@ -138,8 +179,10 @@ def _examine_kernels(
         for name in [*objects, *manifests[1:]]
         if name not in inside
     )
+    for name in [manifests[0], *inside]:
+        if wheel.files[name].size > _LARGEST_OBJECT:
+            raise InputError(f"{name} holds {wheel.files[name].size:,} bytes", reason="wheel-limit")
     manifest = read_kernel_manifest(wheel.read(manifests[0]))
-    bytes_of = {PurePosixPath(name).name: wheel.read(name) for name in inside}
-    problems += check_objects(manifest, bytes_of)
+    problems += check_objects(manifest, _Objects(wheel, {PurePosixPath(name).name: name for name in inside}))
     files = {PurePosixPath(name).name: wheel.files[name].sha256 for name in [manifests[0], *inside]}
     return manifest, files, problems

@@ -143,6 +143,7 @@ class _Evaluation:
                 )
         self._check_provenance(counting.get(Predicate.PROVENANCE.uri, []))
         self._check_sbom(counting.get(Predicate.SBOM.uri, []))
+        self._check_runners(about)
         results = self._check_tests(counting.get(Predicate.TEST_RESULT.uri, []), about)
         self._check_scan(counting.get(Predicate.VULNERABILITIES.uri, []), results)
         if self._refusals:
@@ -243,6 +244,12 @@ class _Evaluation:
             except InputError as error:
                 self._refuse(error.reason, f"{item.path}: {error.what}")
         return tuple(found)
+
+    def _check_runners(self, about: Sequence[Attestation]) -> None:
+        """A runner's own FAILED counts, also where the signer's result does not speak of it (row 34)."""
+        for evidence in self._confirmed(about):
+            if evidence.verdict is GateVerdict.FAILED and evidence.subject == self._wheel.sha256:
+                self._refuse("gate-failed", f"a runner found that {evidence.gate} FAILED: {evidence.summary}")
 
     def _check_gate(self, gate: str, evidence: Evidence | None, confirmed: tuple[Evidence, ...]) -> None:
         if evidence is None:

@@ -146,7 +146,7 @@ class Policy:
             for rule in self.requirements:
                 if rule.kind is kind and wanted in rule.targets:
                     return rule
-        about = f"{kind.value} for {target}" if target else kind.value
+        about = f"{kind.value} for {target!r:.80}" if target else kind.value
         raise ConfigError(
             f"{self.source} has no requirement for a {about}",
             cause="what a policy does not speak of is not accepted",
@@ -189,10 +189,10 @@ def read_policy(data: bytes, *, source: str, folder: Path) -> Policy:
         raise reader.refuse(f"is over {_MAX_BYTES:,} bytes", "policy-syntax")
     try:
         document = tomllib.loads(data.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of too many digits is a bare ValueError
         raise reader.refuse(f"is not TOML: {error}", "policy-syntax") from error
     reader.known(document, ("schema", "development", "root", "signer", "require"), "the policy")
-    if document.get("schema") != SCHEMA_VERSION:
+    if document.get("schema") is True or document.get("schema") != SCHEMA_VERSION:
         raise reader.refuse(
             f"has schema {document.get('schema')!r}; this verifier reads {SCHEMA_VERSION}", "policy-version"
         )

@@ -181,7 +181,7 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
             "kernel-manifest-missing": "Code objects without a kernel manifest, or a GPU wheel without either.",
         },
         "Release directory": {
-            "unaccounted-file": "A file that nothing accounts for, or a link.",
+            "unaccounted-file": "A file that nothing accounts for, a link, pipe or device, or a copy of a bundle.",
             "file-missing": "A file that `release.json` lists is not there.",
             "file-digest": "A listed file has other bytes.",
             "statement-bytes": "A statement file differs from the signed payload, or has no bundle.",
@@ -191,7 +191,7 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
             "partial": "The release is partial, and the policy does not allow it.",
             "snapshot": "The release is a snapshot, and the policy does not allow it.",
             "kernel-copy": "The code objects in the release are not those of the wheel.",
-            "release-target": "A wheel, and the list of targets, disagree.",
+            "release-target": "A wheel, and the list of targets or the target that it stands under, disagree.",
         },
     },
     Answer.MISSING: {

@@ -15,9 +15,11 @@ The order:
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import datetime as dt
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -36,6 +38,7 @@ from wheelmark.verify.policy import Policy, Predicate, Requirement, Signer
 from wheelmark.verify.verdict import Accepted, Refusal, Report, Verdict, refusal
 
 MAX_FILES = 100_000
+MAX_BUNDLES = 10_000
 BUNDLE = ".sigstore.json"
 _ROOT_COPY = "trust/trusted_root.json"
 _DOCUMENT = 64 << 20
@@ -68,7 +71,7 @@ def verify_release_directory(path: Path, policy: Policy, *, now: dt.datetime) ->
         InputError: This is no release directory (``not-a-release``).
         ConfigError: The policy has no requirement for a target of the release.
     """
-    if not (path / manifest.NAME).is_file():
+    if not os.path.isfile(path / manifest.NAME):  # noqa: PTH113 - Path.is_file raises for names that are too long
         raise InputError(
             f"{path} holds no {manifest.NAME}",
             cause="it is no release directory, or the release was not signed yet",
@@ -99,20 +102,20 @@ def gather(path: Path, policy: Policy) -> Release:
         )
     entries = {entry.path: entry for entry in release.entries}
     refusals = list(_unaccounted(path, names, entries))  # 2
-    present = {name for name in names if not (path / name).is_symlink()}
+    present = {name for name in names if _is_plain(path / name)}
     wheels, found = _examine_wheels(path, present, release)
     refusals += found
     refusals += list(_differing(path, release.entries, present, wheels))  # 3
-    bundles = {name: path / name for name in names if _is_bundle(name)}
+    bundles = {name: path / name for name in sorted(present) if _is_bundle(name)}
+    if len(bundles) > MAX_BUNDLES:
+        raise InputError(
+            f"{path} holds {len(bundles):,} bundles; the limit is {MAX_BUNDLES:,}", reason="input-limit"
+        )
     attestations, payloads, found = _examine_bundles(bundles, Examiner(policy.roots))  # 4
     refusals += found
     refusals += list(_statements(path, present, payloads))
     refusals += list(_copies(path, present, release, policy, attestations))  # 5
-    documents = {
-        entry.path: read_bounded(path / entry.path, _DOCUMENT)
-        for entry in release.of_kind(Kind.SBOM)
-        if entry.path in present and entry.size <= _DOCUMENT
-    }
+    documents = dict(_documents(path, present, release.of_kind(Kind.SBOM)))
     return Release(
         manifest=release,
         manifest_sha256=digests.sha256(data),
@@ -121,6 +124,16 @@ def gather(path: Path, policy: Policy) -> Release:
         attestations=attestations,
         documents=documents,
     )
+
+
+def _documents(path: Path, present: set[str], entries: Sequence[Entry]) -> Iterator[tuple[str, bytes]]:
+    """SBOMs with the digest that the release says: others are refused already, and are not worth a parser's time."""
+    for entry in entries:
+        if entry.path in present and entry.size <= _DOCUMENT:
+            with contextlib.suppress(InputError):
+                data = read_bounded(path / entry.path, entry.size)
+                if digests.sha256(data) == entry.sha256:
+                    yield entry.path, data
 
 
 def judge(release: Release, policy: Policy, now: dt.datetime) -> tuple[Verdict, ...]:
@@ -246,6 +259,13 @@ def _wheel_in_release(release: Release, entry: Entry, wheel: WheelFacts) -> Iter
     if wheel.problems:
         return  # its bytes say nothing that could be compared
     whole = release.manifest
+    backend, _, arch = entry.target.partition("-")
+    if backend == "cpu" and not wheel.runs_on(arch):
+        yield refusal(
+            entry.path,
+            "release-target",
+            f"a wheel for {', '.join(wheel.platforms)} under target {entry.target}",
+        )
     if wheel.kernels is not None and str(wheel.kernels.target) != entry.target:
         yield refusal(
             entry.path,
@@ -263,11 +283,12 @@ def _wheel_in_release(release: Release, entry: Entry, wheel: WheelFacts) -> Iter
             f"it is {wheel.distribution} {wheel.version}; the release is {whole.project} {whole.version}",
         )
     copies = {
-        PurePosixPath(item.path).name: item.sha256
+        item.path: item.sha256
         for item in whole.entries
         if item.kind in {Kind.KERNEL_MANIFEST, Kind.CODE_OBJECT} and item.target == entry.target
     }
-    if copies != dict(wheel.kernel_files):
+    own = {f"kernels/{entry.target}/{name}": sha256 for name, sha256 in wheel.kernel_files.items()}
+    if copies != own:
         yield refusal(
             entry.path, "kernel-copy", f"kernels/{entry.target}/ does not hold the wheel's own code objects"
         )
@@ -290,8 +311,8 @@ def _unaccounted(path: Path, names: Sequence[str], entries: Mapping[str, Entry])
             or _is_bundle(name)
             or name.removesuffix(BUNDLE) in wheels
         )
-        if (path / name).is_symlink():
-            yield refusal(name, "unaccounted-file", "a link, which may lead anywhere")
+        if not _is_plain(path / name):
+            yield refusal(name, "unaccounted-file", "a link, a pipe or a device, and no plain file")
         elif not known:
             yield refusal(name, "unaccounted-file", f"neither {manifest.NAME} nor the layout accounts for it")
 
@@ -302,7 +323,7 @@ def _examine_wheels(
     wheels: dict[str, WheelFacts] = {}
     refusals: list[Refusal] = []
     for entry in release.of_kind(Kind.WHEEL):
-        if entry.path not in present:
+        if entry.path not in present or (path / entry.path).lstat().st_size != entry.size:
             continue  # step 3 says so
         try:
             wheels[entry.path] = examine_wheel(path / entry.path, subject=entry.path)
@@ -320,7 +341,7 @@ def _differing(
         try:
             # A wheel was hashed when it was looked into.
             known = wheels.get(entry.path)
-            sha256, size = (known.sha256, known.size) if known else _measure(path / entry.path)
+            sha256, size = (known.sha256, known.size) if known else _measure(path / entry.path, entry.size)
         except InputError as error:
             return refusal(entry.path, error.reason, error.what)
         if (sha256, size) == (entry.sha256, entry.size):
@@ -328,7 +349,8 @@ def _differing(
         return refusal(
             entry.path,
             "file-digest",
-            f"it has {size:,} bytes with sha256 {sha256}; {manifest.NAME} says {entry.size:,} with {entry.sha256}",
+            f"it has {size:,} bytes with sha256 {sha256 or 'of no matter'}; "
+            f"{manifest.NAME} says {entry.size:,} with {entry.sha256}",
         )
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
@@ -352,6 +374,7 @@ def _examine_bundles(
     attestations: list[Attestation] = []
     payloads: dict[str, bytes | None] = {}
     refusals: list[Refusal] = []
+    seen: dict[str, str] = {}
     for name, path in bundles.items():
         payloads[name] = None
         try:
@@ -359,6 +382,10 @@ def _examine_bundles(
         except WheelmarkError as error:
             refusals.append(refusal(name, error.reason, error.what))
         else:
+            first = seen.setdefault(facts.bundle_sha256, name)
+            if first != name:
+                # Nothing signs the names of bundles: whoever can write here could fill the folder with copies.
+                refusals.append(refusal(name, "unaccounted-file", f"a copy of {first}"))
             attestations.append(Attestation(path=name, facts=facts))
             payloads[name] = facts.payload
     return tuple(attestations), payloads, refusals
@@ -403,19 +430,32 @@ def _copies(
         name = f"{entry.path}{BUNDLE}"
         if name not in present:
             yield refusal(entry.path, "no-bundle", "no bundle lies beside the wheel")
-        elif _digest(path / name) not in provenance:
+        elif _digest(path / name, LIMITS.size) not in provenance:
             yield refusal(name, "sibling-bundle", "it is not the byte copy of the provenance bundle")
-    if _ROOT_COPY in present and _digest(path / _ROOT_COPY) not in {root.sha256 for root in policy.roots}:
+    if _ROOT_COPY in present and _digest(path / _ROOT_COPY, _DOCUMENT) not in {
+        root.sha256 for root in policy.roots
+    }:
         yield refusal(_ROOT_COPY, "root-copy", "it is none of the policy's roots; it was not used")
 
 
-def _digest(path: Path) -> str:
+def _digest(path: Path, limit: int) -> str:
     try:
-        return _measure(path)[0]
+        return digests.sha256(read_bounded(path, limit))
     except InputError:
-        return ""  # a link or a device: refused as unaccounted already, and equal to nothing
+        return ""  # a link, a device or too large: equal to nothing
 
 
-def _measure(path: Path) -> tuple[str, int]:
+def _measure(path: Path, expected: int) -> tuple[str, int]:
+    """Digest and size of a file; of one with another size than expected only that."""
     with open_plain(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size != expected:
+            return "", size  # a file of nothing but holes is made in no time, and would be hashed for hours
         return digests.sha256_stream(stream), stream.tell()
+
+
+def _is_plain(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False

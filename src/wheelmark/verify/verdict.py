@@ -144,9 +144,21 @@ class Report:
 
     def as_table(self) -> str:
         """The report for people."""
-        lines = [line for verdict in self.verdicts for line in _verdict_lines(verdict)]
+        lines = [printable(line) for verdict in self.verdicts for line in _verdict_lines(verdict)]
         word = "ACCEPTED" if self.accepted else f"NOT ACCEPTED (exit {int(self.exit_code)})"
-        return "\n".join([*lines, f"{self.path}: {word} under {self.policy}"])
+        return "\n".join([*lines, printable(f"{self.path}: {word} under {self.policy}")])
+
+
+def printable(text: str) -> str:
+    """``text`` with every character escaped that is not to be seen as itself.
+
+    Names of files, subjects and signers come from whoever made them: a line break among them could write
+    ``ACCEPTED`` on a line of its own, a terminal's escape sequence could wipe out a refusal.
+    """
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for char in text
+    )
 
 
 def _verdict_json(verdict: Verdict) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from wheelmark import manifest
-from wheelmark.errors import InputError, WheelmarkError
+from wheelmark.errors import ConfigError, InputError, WheelmarkError
 from wheelmark.verify.artifact import WheelFacts, examine_wheel, read_bounded
 from wheelmark.verify.bundle import LIMITS
 from wheelmark.verify.evaluate import Attestation, Case, evaluate_wheel
@@ -33,8 +34,15 @@ def verify_one_wheel(path: Path, policy: Policy, *, now: dt.datetime, bundles: S
         ConfigError: The policy has no requirement for wheels of this target.
     """
     wheel = examine_wheel(path, subject=path.name)
-    target = str(wheel.kernels.target) if wheel.kernels is not None else ""
-    rule = policy.requirement(Kind.WHEEL, target)
+    target = wheel.target
+    try:
+        rule = policy.requirement(Kind.WHEEL, target)
+    except ConfigError:
+        if not wheel.problems:
+            raise
+        # Its bytes do not say which requirement would apply, and none would take it.
+        refused = tuple(refusal(wheel.path, item.reason, item.text) for item in wheel.problems)
+        return Report(path=str(path), policy=policy.source, verdicts=refused)
     examiner = Examiner(policy.roots)
     refusals: list[Refusal] = []
     attestations: list[Attestation] = []
@@ -61,12 +69,12 @@ def verify_one_wheel(path: Path, policy: Policy, *, now: dt.datetime, bundles: S
 def _sources(path: Path, given: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
     """Bundles, and whether each is meant for this wheel (beside it or given) rather than found around it."""
     beside = path.with_name(path.name + BUNDLE)
-    if beside.is_file():
+    if os.path.isfile(beside):  # noqa: PTH113 - Path.is_file raises for names that are too long
         yield beside, True
     for bundle in given:
         yield bundle, True
     release = path.absolute().parent.parent
-    if (release / manifest.NAME).is_file():
+    if os.path.isfile(release / manifest.NAME):  # noqa: PTH113
         around = sorted((release / "bundles").glob(f"*{BUNDLE}"))
         if len(around) > _MAX_BUNDLES:
             raise InputError(f"{release} holds {len(around):,} bundles", reason="input-limit")
