@@ -6,21 +6,21 @@ log entries are refused here whatever the suite says; both are answered by codes
 
 from __future__ import annotations
 
-import os
 from importlib import resources
 from pathlib import Path
 
 import pytest
 
+from presence import cases
 from wheelmark import digests
 from wheelmark.errors import WheelmarkError
 from wheelmark.trust.roots import read_root
 from wheelmark.verify import reasons
 from wheelmark.verify.facts import Examiner
 
-_ASSETS = Path("data/sigstore-conformance/test/assets/bundle-verify")
-CASES = Path(os.environ.get("WHEELMARK_CASES", "")) / _ASSETS if os.environ.get("WHEELMARK_CASES") else None
-FOLDERS = sorted(p for p in CASES.iterdir() if p.is_dir()) if CASES is not None and CASES.is_dir() else []
+_ASSETS = Path("sigstore-conformance/test/assets/bundle-verify")
+CASES = (cases() or Path("absent")) / _ASSETS
+FOLDERS = sorted(p for p in CASES.iterdir() if p.is_dir()) if CASES.is_dir() else []
 STRICTER = {
     "managed-key-happy-path": "key-bundle",
     "managed-key-and-trusted-root": "key-bundle",
