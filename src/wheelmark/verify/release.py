@@ -7,7 +7,7 @@ The order:
 2. Every file under the directory is listed there, or has its place in the fixed layout; no links.
 3. Every listed file has the digest and size that the manifest says.
 4. Every bundle verifies; beside each lies its statement, byte for byte, and no statement without a bundle.
-5. A trusted root beside them is the policy's own; a bundle beside a wheel is a copy of the provenance.
+5. A trusted root beside them is the policy's own, or was before it was rotated; a bundle beside a wheel is a copy of the provenance.
 6. The provenance is about exactly the files of the release and ``release.json``.
 7. Each wheel under the requirement for its target (see ``evaluate``).
 """
@@ -19,6 +19,7 @@ import contextlib
 import dataclasses
 import datetime as dt
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -35,6 +36,7 @@ from wheelmark.verify.evaluate import Attestation, Case, evaluate_wheel, judge_s
 from wheelmark.verify.facts import Examiner, Facts
 from wheelmark.verify.policy import Kind as RuleKind
 from wheelmark.verify.policy import Policy, Predicate, Requirement, Signer
+from wheelmark.verify.rootcopy import is_known_root
 from wheelmark.verify.verdict import Accepted, Refusal, Report, Verdict, refusal
 
 MAX_FILES = 100_000
@@ -42,6 +44,15 @@ MAX_BUNDLES = 10_000
 BUNDLE = ".sigstore.json"
 _ROOT_COPY = "trust/trusted_root.json"
 _DOCUMENT = 64 << 20
+_LAYOUT = {
+    Kind.WHEEL: re.compile(r"wheels/[^/]+\.whl"),
+    Kind.KERNEL_MANIFEST: re.compile(r"kernels/[^/]+/manifest\.json"),
+    Kind.CODE_OBJECT: re.compile(r"kernels/[^/]+/[^/]+\.(?:cubin|hsaco)"),
+    Kind.SBOM: re.compile(r"sbom/[^/]+\.cdx\.json"),
+    Kind.LOCK: re.compile(r"locks/[^/]+\.txt"),
+    Kind.EVIDENCE: re.compile(r"evidence/[^/]+/[^/]+\.json"),
+}
+"""Where each kind of file lies (``wheelmark.manifest``): the kind alone does not say what would be read from it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,6 +208,15 @@ def _whole_refusals(whole: ReleaseManifest, rules: Sequence[Requirement]) -> Ite
         yield refusal(manifest.NAME, "partial", f"the release lacks {lacks}")
     if whole.snapshot and not all(rule.allow_snapshot for rule in rules):
         yield refusal(manifest.NAME, "snapshot", "built from a tree with uncommitted changes")
+    for entry in whole.entries:
+        if not _LAYOUT[entry.kind].fullmatch(entry.path):
+            yield refusal(entry.path, "unaccounted-file", f"a {entry.kind.value} does not lie there")
+    if strangers := sorted(set(whole.levels) - set(whole.targets)):
+        yield refusal(
+            manifest.NAME, "levels", f"levels of {', '.join(strangers)}, which the release does not hold"
+        )
+    if both := sorted({item.target for item in whole.not_built} & set(whole.targets)):
+        yield refusal(manifest.NAME, "release-target", f"{', '.join(both)}: both built and not built")
     if set(whole.targets) != {entry.target for entry in whole.of_kind(Kind.WHEEL)}:
         yield refusal(manifest.NAME, "release-target", "the targets listed are not those of the wheels")
 
@@ -432,9 +452,7 @@ def _copies(
             yield refusal(entry.path, "no-bundle", "no bundle lies beside the wheel")
         elif _digest(path / name, LIMITS.size) not in provenance:
             yield refusal(name, "sibling-bundle", "it is not the byte copy of the provenance bundle")
-    if _ROOT_COPY in present and _digest(path / _ROOT_COPY, _DOCUMENT) not in {
-        root.sha256 for root in policy.roots
-    }:
+    if _ROOT_COPY in present and not is_known_root(path / _ROOT_COPY, policy.roots):
         yield refusal(_ROOT_COPY, "root-copy", "it is none of the policy's roots; it was not used")
 
 

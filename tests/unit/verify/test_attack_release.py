@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 import os
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 import releasing
-from forging import Forge
+from forging import Forge, forging
 from releasing import draft, part
 from wheelmark import digests
 from wheelmark.attest.predicates import TEST_RESULT, TestResult
@@ -24,11 +25,12 @@ from wheelmark.attest.statement import Statement, Subject
 from wheelmark.cli import main
 from wheelmark.errors import Exit
 from wheelmark.evidence import Verdict
+from wheelmark.manifest import Kind, NotBuilt
 from wheelmark.sign import embedded
 from wheelmark.trust import state
 from wheelmark.verify import release as release_module
 from wheelmark.verify import verify_release
-from wheelmark.verify.policy import Policy, read_policy
+from wheelmark.verify.policy import Policy, load_policy, read_policy
 from wheelmark.verify.verdict import Accepted, Report
 
 SHIPPED = Path(__file__).resolve().parents[3] / "policies" / "embedded-dev.toml"
@@ -268,7 +270,10 @@ def test_kernels_in_a_folder_of_another_name(
     made = part("cuda-sm90", "sm90")
     made.kernels = {f"sub/{name}": data for name, data in made.kernels.items()}
     dist = draft(made).write(tmp_path / "dist", forge.sign, root=forge.root_bytes)
-    assert {reason for _subject, reason in answers(verify_release(dist, policy, now=now))} == {"kernel-copy"}
+    assert {reason for _subject, reason in answers(verify_release(dist, policy, now=now))} == {
+        "kernel-copy",
+        "unaccounted-file",
+    }
 
 
 # Row 34: what a runner found itself.
@@ -299,3 +304,97 @@ def test_a_runner_that_says_failed(
         assert report.accepted
     else:
         assert answers(report) == {(f"wheels/{wheel.name}", "gate-failed")}
+
+
+# What the signer's own manifest may not say.
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("wheels/evil.pth", Kind.LOCK),
+        ("install.sh", Kind.LOCK),
+        ("locks/sub/x.txt", Kind.LOCK),
+        ("evidence/abi.json", Kind.EVIDENCE),
+        ("statements/x.txt", Kind.SBOM),
+        ("kernels/manifest.json", Kind.KERNEL_MANIFEST),
+        ("other/kernels/cuda-sm90/x.cubin", Kind.CODE_OBJECT),
+    ],
+)
+def test_listed_files_that_lie_where_none_belongs(
+    tmp_path: Path, forge: Forge, policy: Policy, now: dt.datetime, path: str, kind: Kind
+) -> None:
+    made = draft()
+    made.extra_entries = {path: (kind, b"x")}
+    dist = made.write(tmp_path / "dist", forge.sign, root=forge.root_bytes)
+    assert (path, "unaccounted-file") in answers(verify_release(dist, policy, now=now))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"levels": {"cuda-sm80": {"abi": "PASSED@hardware"}}}, "levels"),
+        ({"not_built": (NotBuilt(target="cpu-x86_64", reason="", fix=""),)}, "release-target"),
+    ],
+)
+def test_what_the_manifest_says_of_other_targets(
+    tmp_path: Path, forge: Forge, policy: Policy, now: dt.datetime, changes: dict[str, Any], reason: str
+) -> None:
+    made = draft()
+    made.change_manifest = lambda whole: dataclasses.replace(
+        whole,
+        **(changes | ({"levels": {**whole.levels, **changes["levels"]}} if "levels" in changes else {})),
+    )
+    dist = made.write(tmp_path / "dist", forge.sign, root=forge.root_bytes)
+    assert ("release.json", reason) in answers(verify_release(dist, policy, now=now))
+
+
+# Links and devices in the place of folders and files.
+@pytest.mark.parametrize("folder", ["wheels", "bundles", "statements", "evidence"])
+def test_a_folder_turned_into_a_link(
+    dist: Path, policy: Policy, now: dt.datetime, tmp_path: Path, folder: str
+) -> None:
+    (dist / folder).rename(tmp_path / "elsewhere")
+    (dist / folder).symlink_to(tmp_path / "elsewhere")
+    assert (folder, "unaccounted-file") in answers(verify_release(dist, policy, now=now))
+
+
+# What was signed before a rotation stays good, and its copy of the root does not hide anything.
+def test_a_release_of_an_earlier_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: dt.datetime
+) -> None:
+    home = tmp_path / "state"
+    with forging(home) as forge:
+        dist = draft().write(tmp_path / "dist", forge.sign, root=forge.root_bytes)
+    embedded.rotate(home)
+    monkeypatch.setenv(state.VARIABLE, str(home))
+    policy = load_policy(SHIPPED)
+    later = now + dt.timedelta(seconds=5)
+    assert verify_release(dist, policy, now=later).accepted
+    copy = dist / "trust/trusted_root.json"
+    good = copy.read_bytes()
+    document = json.loads(good)
+    spoiled = {
+        "another key": good.replace(b'"keyId":"', b'"keyId":"A', 1),
+        "another start": good.replace(b'"start":"2', b'"start":"1', 1),
+        "an end": digests.canonical_json(
+            document
+            | {
+                "certificateAuthorities": [
+                    item | {"validFor": item["validFor"] | {"end": "2999-01-01T00:00:00Z"}}
+                    for item in document["certificateAuthorities"]
+                ]
+            }
+        ),
+        "one member more": digests.canonical_json(document | {"more": []}),
+        "one member less": digests.canonical_json({k: v for k, v in document.items() if k != "ctlogs"}),
+        "one log less": digests.canonical_json(document | {"tlogs": []}),
+        "no entry": digests.canonical_json(
+            {k: [] if isinstance(v, list) else v for k, v in document.items()}
+        ),
+        "another spelling": good + b"\n",
+        "no JSON": b"{",
+    }
+    for what, data in spoiled.items():
+        assert data != good
+        copy.write_bytes(data)
+        found = answers(verify_release(dist, policy, now=later))
+        assert found == {("trust/trusted_root.json", "root-copy")}, what

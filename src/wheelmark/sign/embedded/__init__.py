@@ -51,7 +51,7 @@ def create(state: Path | None = None, *, issuer: str = ISSUER) -> EmbeddedDomain
         ConfigError: There is one already (reason ``trust-exists``), or others can enter the directory.
         BusyError: Somebody holds the domain.
     """
-    with _locked(state, exclusive=True) as folder:
+    with _locked(state, exclusive=True) as folder, _storage.usable(folder):
         return _domain.create(folder, issuer)
 
 
@@ -64,11 +64,12 @@ def open_instance(state: Path | None = None) -> Iterator[Instance]:
         BusyError: The domain is being changed.
     """
     _ensure(_domain.folder_of(state))
-    with (
-        _locked(state, exclusive=False) as folder,
-        contextlib.closing(Instance(_domain.load(folder))) as made,
-    ):
-        yield made
+    with _locked(state, exclusive=False) as folder:
+        # Not around the rest: what the caller's own files refuse is not the domain's matter.
+        with _storage.usable(folder):
+            instance = Instance(_domain.load(folder))
+        with contextlib.closing(instance) as made:
+            yield made
 
 
 def show(state: Path | None = None) -> EmbeddedDomain:
@@ -88,7 +89,7 @@ def rotate(state: Path | None = None) -> EmbeddedDomain:
         StateError: There is no domain, or it is damaged.
         BusyError: Something is being signed.
     """
-    with _locked(state, exclusive=True) as folder:
+    with _locked(state, exclusive=True) as folder, _storage.usable(folder):
         return _domain.rotate(folder)
 
 
@@ -115,7 +116,7 @@ def restore(source: Path, state: Path | None = None) -> EmbeddedDomain:
         ConfigError: There is a domain already.
         InputError: ``source`` is no backup.
     """
-    with _locked(state, exclusive=True) as folder:
+    with _locked(state, exclusive=True) as folder, _storage.usable(folder):
         return _backup.restore(source, folder)
 
 
@@ -126,7 +127,8 @@ def _ensure(folder: Path) -> None:
         try:
             with _storage.lock(_domain.lock_path(folder), exclusive=True, patience=0.1):
                 if not _domain.exists(folder):
-                    _domain.create(folder, ISSUER)
+                    with _storage.usable(folder):
+                        _domain.create(folder, ISSUER)
         except BusyError:
             if time.monotonic() >= deadline:
                 raise

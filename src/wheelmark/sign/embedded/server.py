@@ -11,6 +11,8 @@ import contextlib
 import json
 import logging
 import os
+import re
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,6 +25,7 @@ _LOGGER = logging.getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
 _LARGEST = 1 << 20
 """Bytes of a request: a certificate, a digest and a signature fit many times."""
+_LENGTH = re.compile(r"[0-9]{1,8}")
 _INVALID_ARGUMENT, _INTERNAL = 3, 13  # google.rpc.Code
 
 
@@ -48,8 +51,7 @@ def serving(services: Services) -> Iterator[str]:
         pass
 
     Handler.services = services
-    server = ThreadingHTTPServer((_LOOPBACK, 0), Handler)
-    server.daemon_threads = True
+    server = _Server((_LOOPBACK, 0), Handler)
     thread = threading.Thread(
         target=server.serve_forever, kwargs={"poll_interval": 0.02}, name="embedded-sigstore", daemon=True
     )
@@ -68,6 +70,14 @@ def _keep_from_proxies() -> None:
         hosts = [host for host in os.environ.get(name, "").split(",") if host]
         if _LOOPBACK not in hosts:
             os.environ[name] = ",".join([*hosts, _LOOPBACK])
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the base class's
+        """Any local process can connect and leave: the debug log has it, and the signer's stderr does not."""
+        _LOGGER.debug("connection from %s failed: %r", client_address, sys.exception())
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -107,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         text = self.headers.get("Content-Length", "")
-        if not text.isdecimal() or int(text) > _LARGEST:
+        if not _LENGTH.fullmatch(text) or int(text) > _LARGEST:
             self.close_connection = True
             raise InputError("a request needs a length within the limit", reason="request-size")
         return self.rfile.read(int(text))

@@ -27,6 +27,24 @@ PATIENCE = 30.0
 
 
 @contextlib.contextmanager
+def usable(folder: Path) -> Iterator[None]:
+    """Turn what the file system refuses into an error that says so.
+
+    Raises:
+        StateError: Full, read-only or broken (reason ``trust-disk``).
+    """
+    try:
+        yield
+    except OSError as error:
+        raise StateError(
+            f"cannot use the embedded trust domain in {folder}: {error.strerror}",
+            cause="the disk is full, or mounted read-only",
+            fix="make room, or name another folder in WHEELMARK_STATE; what was signed before is not touched",
+            reason="trust-disk",
+        ) from error
+
+
+@contextlib.contextmanager
 def lock(path: Path, *, exclusive: bool, patience: float = PATIENCE) -> Iterator[None]:
     """Hold an advisory lock (``flock``) on ``path``; the kernel releases it when the process dies.
 
@@ -37,8 +55,10 @@ def lock(path: Path, *, exclusive: bool, patience: float = PATIENCE) -> Iterator
 
     Raises:
         BusyError: Somebody else held it all that time (reason ``trust-busy``).
+        StateError: The file cannot be opened (reason ``trust-disk``).
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with usable(path.parent):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         _acquire(descriptor, path, exclusive=exclusive, patience=patience)
         yield
