@@ -76,10 +76,10 @@ def test(workspace: Workspace, progress: Progress) -> tuple[Gated, ...]:
         )
 
     with progress.stage("gates"):
-        # The second build of the repeat gate is shared: asking for it once, first, keeps workers from waiting.
-        first = sorted(together, key=lambda item: item[1] == "repeat")
+        # The repeat gates come last: all of them wait for one second build, and would hold up the others.
+        ordered = sorted(together, key=lambda item: item[1] == "repeat")
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            done = list(pool.map(one, first))
+            done = list(pool.map(one, ordered))
         done += [one(item) for item in alone]
     order = {(wheel.path, gate): index for index, (wheel, gate) in enumerate(work)}
     results = sorted(done, key=lambda item: order[item.wheel.path, item.evidence.gate])
