@@ -39,6 +39,7 @@ def needs() -> tuple[Need, ...]:
     from wheelmark.build.native import find_compiler
     from wheelmark.config import HostArch
     from wheelmark.errors import ToolError
+    from wheelmark.gates.fake_driver import find_c_compiler
 
     def compiler(host: HostArch) -> str:
         try:
@@ -66,7 +67,7 @@ def needs() -> tuple[Need, ...]:
             name="C compiler",
             needed_for="test: the recording driver of the launch contract",
             required=True,
-            look=lambda: _version("cc") or _version("gcc"),
+            look=lambda: "".join(_version(program) for program in find_c_compiler()[:1]),
             fix="apt-get install gcc",
         ),
         Need(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from wheelmark.config import model
-from wheelmark.config.reader import FILE_NAME, SCHEMA_VERSION
+from wheelmark.config.reader import FILE_NAME, SCHEMA_VERSION, is_required
 from wheelmark.targets import Target, known_ids
 
 _NOT_KEYS = {"root"}
@@ -44,10 +44,11 @@ def reference() -> str:
         "",
         "A declaration says what to build and which gates to run. It never says whom to trust: verification",
         f"does not read it. The first key is `schema = {SCHEMA_VERSION}`. Unknown keys are refused.",
-        "Paths are relative to the project and stay inside it.",
+        "Paths are relative to the project and stay inside it. Where to begin: [Your own project](../your-project.md).",
     ]
-    for header, kind in _tables(model.Declaration, ""):
-        lines += ["", f"## `{header}`", "", textwrap.dedent(kind.__doc__ or "").strip(), ""]
+    for header, kind, required in _tables(model.Declaration, ""):
+        absent = "Required." if required else "May be left out."
+        lines += ["", f"## `{header}`", "", f"{textwrap.dedent(kind.__doc__ or '').strip()} {absent}", ""]
         lines += ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
         described = field_docs(kind)
         hints = typing.get_type_hints(kind)
@@ -61,8 +62,9 @@ def reference() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _tables(kind: type[Any], header: str) -> list[tuple[str, type[Any]]]:
-    found: list[tuple[str, type[Any]]] = []
+def _tables(kind: type[Any], header: str) -> list[tuple[str, type[Any], bool]]:
+    """Header, class and whether it is required, of every table of the file in order."""
+    found: list[tuple[str, type[Any], bool]] = []
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         nested = _nested(hints[field.name])
@@ -70,7 +72,7 @@ def _tables(kind: type[Any], header: str) -> list[tuple[str, type[Any]]]:
             continue
         name = f"{header}.{field.name}" if header else field.name
         many = typing.get_origin(hints[field.name]) is tuple
-        found.append((f"[[{name}]]" if many else f"[{name}]", nested))
+        found.append((f"[[{name}]]" if many else f"[{name}]", nested, is_required(field)))
         found += _tables(nested, name)
     return found
 
@@ -92,7 +94,7 @@ def _table(kind: type[Any]) -> dict[str, Any]:
         properties[field.name] = _schema_of(hints[field.name])
         if text := described.get(field.name):
             properties[field.name]["description"] = text
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+        if is_required(field):
             required.append(field.name)
     return {
         "type": "object",

@@ -24,10 +24,15 @@ def ci_matrix(declaration: Declaration) -> dict[str, Any]:
 
 
 def targets_table(declaration: Declaration) -> str:
-    """The targets table as Markdown."""
-    lines = ["| target | wheel | torch | gates |", "| --- | --- | --- | --- |"]
+    """The targets table as Markdown; gates are a column only where they differ."""
+    shared = len({row.gates for row in declaration.targets}) == 1
+    header = ["target", "wheel", "torch", *([] if shared else ["gates"])]
+    lines = [f"| {' | '.join(header)} |", f"| {' | '.join('---' for _ in header)} |"]
     for row in declaration.targets:
         wheel = f"`{declaration.project.version}+{row.local}` · `{row.platform}_{row.host.value}`"
         torch = f"{row.torch} ({_TORCH_WORDS[row.torch_build]})"
-        lines.append(f"| `{row.target}` | {wheel} | {torch} | {', '.join(row.gates)} |")
+        cells = [f"`{row.target}`", wheel, torch, *([] if shared else [", ".join(row.gates)])]
+        lines.append(f"| {' | '.join(cells)} |")
+    if shared:
+        lines += ["", f"Gates of every target: {', '.join(declaration.targets[0].gates)}."]
     return "\n".join(lines) + "\n"

@@ -45,7 +45,7 @@ def find_declaration(start: Path) -> Path:
     raise ConfigError(
         f"no {FILE_NAME} in {start} or above it",
         cause="the command runs outside a project",
-        fix=f"change into the project, or write a {FILE_NAME} (docs: quickstart)",
+        fix=f"change into the project, or write a {FILE_NAME} (docs/your-project.md)",
         reason="no-declaration",
     )
 
@@ -111,13 +111,24 @@ def read_table(kind: type[_T], table: Any, *, where: str, given: dict[str, Any] 
                 reason="unknown-key",
             )
     hints = typing.get_type_hints(kind)
+    absent = [name for name, field in fields.items() if name not in table and is_required(field)]
+    if absent:
+        are = "keys {} are" if len(absent) > 1 else "key {} is"
+        raise ConfigError(
+            f"{where}: {are.format(', '.join(map(repr, absent)))} missing",
+            fix="write what docs/reference/wheelmark-toml.md says of them",
+            reason="missing-key",
+        )
     values = dict(given)
-    for name, field in fields.items():
+    for name in fields:
         if name in table:
             values[name] = _value(hints[name], table[name], where=f"{where}: {name}")
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise ConfigError(f"{where}: key {name!r} is missing", reason="missing-key")
     return kind(**values)
+
+
+def is_required(field: dataclasses.Field[Any]) -> bool:
+    """Whether a field of the model has no default: the file has to say it."""
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _value(kind: Any, value: Any, *, where: str) -> Any:

@@ -19,6 +19,15 @@ from wheelmark.errors import CommandError, ToolError
 SOURCE = Path(__file__).parent / "fakedriver" / "fake_driver.c"
 
 
+def find_c_compiler() -> tuple[str, ...]:
+    """How C is compiled here: ``CC``, ``cc`` or ``gcc``, else g++ told that this is C; empty where none is there."""
+    plain = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+    if plain:
+        return (plain,)
+    gpp = shutil.which("g++")
+    return (gpp, "-x", "c") if gpp else ()
+
+
 def build_fake_driver(cache: Path) -> Path:
     """The shared object, from the cache if its source is the same.
 
@@ -26,8 +35,8 @@ def build_fake_driver(cache: Path) -> Path:
         ToolError: There is no C compiler.
         CommandError: It does not compile.
     """
-    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
-    if compiler is None:
+    compiler = find_c_compiler()
+    if not compiler:
         raise ToolError(
             "no C compiler, so the launch contract cannot be checked",
             fix="apt-get install g++ (or dnf install gcc-c++)",
@@ -40,7 +49,7 @@ def build_fake_driver(cache: Path) -> Path:
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         built = Path(folder, "fake_driver.so")
-        command = [compiler, "-O1", "-fPIC", "-shared", "-pthread", "-o", str(built), str(SOURCE)]
+        command = [*compiler, "-O1", "-fPIC", "-shared", "-pthread", "-o", str(built), str(SOURCE)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise CommandError(command, done.returncode, done.stdout + done.stderr)

@@ -85,7 +85,11 @@ class Built:
 @holding
 def build(workspace: Workspace, progress: Progress) -> Built:
     """Build every planned target into the release directory."""
-    revision = read_revision(workspace.declaration.root)
+    written = (workspace.directory.root, workspace.directory.state, workspace.cache, workspace.environments)
+    revision = read_revision(
+        workspace.declaration.root,
+        outputs=[folder for folder in written if not workspace.source.is_relative_to(folder)],
+    )
     check_revision(revision, snapshot=workspace.snapshot, release=workspace.release)
     plan = make_plan(workspace)
     for item in plan.not_built:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from wheelmark.errors import StateError
@@ -25,14 +26,25 @@ class Revision:
         return not self.commit or bool(self.changed)
 
 
-def read_revision(root: Path) -> Revision:
-    """Ask git about the tree at ``root``; without git or outside a checkout the commit is empty."""
+def read_revision(root: Path, *, outputs: Sequence[Path] = ()) -> Revision:
+    """Ask git about the tree at ``root``; without git or outside a checkout the commit is empty.
+
+    Args:
+        root: The folder of ``wheelmark.toml``.
+        outputs: Folders that a run itself writes, absolute: what lies there is no change of the sources, even
+            where git was not told to ignore it.
+    """
     if shutil.which("git") is None:
         return Revision(commit="", changed=())
     head = _git(root, "rev-parse", "--verify", "HEAD")
     if head is None:
         return Revision(commit="", changed=())
-    status = _git(root, "status", "--porcelain", "--untracked-files=normal", "--", ".") or ""
+    own = [
+        f":(exclude,literal){path.relative_to(root).as_posix()}"
+        for path in outputs
+        if path != root and path.is_relative_to(root)
+    ]
+    status = _git(root, "status", "--porcelain", "--untracked-files=normal", "--", ".", *own) or ""
     return Revision(commit=head.strip(), changed=tuple(line[3:] for line in status.splitlines()))
 
 

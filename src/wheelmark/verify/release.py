@@ -84,9 +84,7 @@ def verify_release_directory(path: Path, policy: Policy, *, now: dt.datetime) ->
     """
     if not os.path.isfile(path / manifest.NAME):  # noqa: PTH113 - Path.is_file raises for names that are too long
         raise InputError(
-            f"{path} holds no {manifest.NAME}",
-            cause="it is no release directory, or the release was not signed yet",
-            fix="name the directory that `nox -s sign` wrote",
+            f"{path} holds no {manifest.NAME}: it is no release directory, or not signed yet (`nox -s sign`)",
             reason="not-a-release",
         )
     try:

@@ -86,6 +86,13 @@ def test_no_gates_is_an_error() -> None:
     assert caught.value.reason == "unknown-gate"
 
 
+def test_every_missing_key_is_named_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_declaration(TEXT[: TEXT.index("[kernels]")].encode(), root=ROOT)
+    assert caught.value.reason == "missing-key"
+    assert "'targets', 'kernels', 'native', 'locks', 'gates' are missing" in caught.value.what
+
+
 def test_not_utf8() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_declaration(b"\xff", root=ROOT)
