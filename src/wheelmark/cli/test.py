@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 
 from wheelmark.cli.arguments import add_workspace_arguments, workspace_of
 
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
                 item.evidence.gate,
                 item.evidence.verdict.value,
                 item.evidence.level.value,
-                item.evidence.summary[:90],
+                textwrap.shorten(item.evidence.summary, 72, placeholder=" …"),
                 seconds(item.seconds) + (" (earlier)" if item.resumed else ""),
             )
             for item in results

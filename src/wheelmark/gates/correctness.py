@@ -45,7 +45,7 @@ def run(context: Context) -> Evidence:
             NAME,
             Verdict.UNCHECKED,
             Level.NONE,
-            f"needs a {context.row.host.value} machine; this one is {platform.machine()}",
+            f"needs {context.row.host.value}; this machine is {platform.machine()}",
             reason="other-machine",
         )
     if context.row.target.is_gpu:

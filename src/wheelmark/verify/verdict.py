@@ -7,6 +7,7 @@ exit codes. Only ``Accepted`` ever installs, starts or promotes anything.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime as dt
 from collections.abc import Iterable, Mapping
@@ -146,7 +147,10 @@ class Report:
         """The report for people."""
         lines = [printable(line) for verdict in self.verdicts for line in _verdict_lines(verdict)]
         word = "ACCEPTED" if self.accepted else f"NOT ACCEPTED (exit {int(self.exit_code)})"
-        return "\n".join([*lines, printable(f"{self.path}: {word} under {self.policy}")])
+        counts = collections.Counter(self.reasons())
+        found = ", ".join(f"{reason} ({count})" if count > 1 else reason for reason, count in counts.items())
+        last = f"{self.path}: {word} under {self.policy}" + (f": {found}" if found else "")
+        return "\n".join([*lines, printable(last)])
 
 
 def printable(text: str) -> str:
@@ -172,7 +176,10 @@ def _verdict_json(verdict: Verdict) -> dict[str, Any]:
 def _verdict_lines(verdict: Verdict) -> list[str]:
     match verdict:
         case Accepted():
-            evidence = " ".join(f"{gate}={word}" for gate, word in sorted(verdict.evidence.items()))
+            gates: dict[str, list[str]] = {}
+            for gate, word in sorted(verdict.evidence.items()):
+                gates.setdefault(word, []).append(gate)
+            evidence = "; ".join(f"{word}: {', '.join(names)}" for word, names in sorted(gates.items()))
             return [
                 f"ACCEPTED   {verdict.subject}",
                 f"           signed {verdict.time.isoformat()} by {verdict.identity}",
