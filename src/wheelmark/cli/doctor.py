@@ -38,6 +38,7 @@ def needs() -> tuple[Need, ...]:
     """Everything that is looked for, most necessary first."""
     from wheelmark.build.native import find_compiler
     from wheelmark.config import HostArch
+    from wheelmark.confinement import obstacle
     from wheelmark.errors import ToolError
     from wheelmark.gates.fake_driver import find_c_compiler
 
@@ -97,6 +98,13 @@ def needs() -> tuple[Need, ...]:
             required=False,
             look=lambda: _version("openssl", "version"),
             fix="apt-get install openssl",
+        ),
+        Need(
+            name="namespaces",
+            needed_for="build, test: a project's code cannot see the signing state",
+            required=False,
+            look=lambda: "" if obstacle() else "mount, process",
+            fix="allow unprivileged user namespaces, or sign in another job (SECURITY.md)",
         ),
         Need(
             name="NVIDIA driver",

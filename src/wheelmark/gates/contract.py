@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from wheelmark import strictjson
+from wheelmark.confinement import confined
 from wheelmark.errors import InputError
 
 TIMEOUT = 900
@@ -72,7 +73,7 @@ def run_contract(
     """
     with tempfile.TemporaryDirectory(prefix="wheelmark-contract-") as folder:
         report = Path(folder, "report.json")
-        command = [str(python), "-I", "-m", module, *arguments, "--report", str(report)]
+        command = confined([str(python), "-I", "-m", module, *arguments, "--report", str(report)])
         variables = {name: os.environ[name] for name in _KEPT if name in os.environ}
         variables |= {"HOME": folder, "TMPDIR": folder, "PYTHONHASHSEED": "0"} | dict(environment or {})
         words = Path(folder, "words.txt")

@@ -21,6 +21,7 @@ from wheelmark.build.kernels import CompiledKernels, compile_kernels
 from wheelmark.build.native import NativeLibrary, build_native
 from wheelmark.build.wheel import assemble_wheel
 from wheelmark.config import HostArch, TargetRow
+from wheelmark.confinement import obstacle
 from wheelmark.errors import StateError
 from wheelmark.lock.environment import Environment, locked_environment
 from wheelmark.lock.plan import runtime_lock
@@ -94,6 +95,8 @@ def build(workspace: Workspace, progress: Progress) -> Built:
     plan = make_plan(workspace)
     for item in plan.not_built:
         progress.note(f"not built: {item.target}: {item.reason}; {item.fix}")
+    if obstacle():
+        progress.note(f"the project's code does not run confined here: {obstacle()}")
     with progress.stage("build environment"):
         environment = locked_environment(
             [workspace.build_lock], cache=workspace.environments, progress=progress.note

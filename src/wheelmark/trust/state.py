@@ -24,7 +24,7 @@ def state_directory(*, create: bool = False) -> Path:
         ConfigError: Others have access to it, or it is not ours (reason ``state-permissions``), or it is no
             folder that can be used (reason ``state-directory``).
     """
-    path = _configured()
+    path = state_path()
     if create:
         private_directory(path)
     elif path.exists():
@@ -99,7 +99,8 @@ def check_private(path: Path) -> Path:
     return path
 
 
-def _configured() -> Path:
+def state_path() -> Path:
+    """Where the state directory is configured to be, unchecked; it may not exist."""
     named = os.environ.get(VARIABLE)
     if named:
         return Path(named).expanduser().absolute()

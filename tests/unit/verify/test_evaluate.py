@@ -364,6 +364,7 @@ def test_unchecked_gate_passes_only_where_the_policy_says_so(
 ) -> None:
     skipped = {gate: {"verdict": Verdict.UNCHECKED, "level": Level.NONE, "reason": "not-here"}}
     changed, bundles = under(made, gates(made, **skipped))
+    rule = dataclasses.replace(rule, unchecked=tuple(name for name in rule.unchecked if name != gate))
     verdicts = evaluate_wheel(case(changed, wheel, *bundles), rule, policy, NOW)
     assert [type(verdict) for verdict in verdicts] == [Unchecked]
     assert reasons(case(changed, wheel, *bundles), rule, policy) == {"gate-unchecked"}

@@ -1,7 +1,7 @@
 """One kernel worker as a process: started without what it must not see, spoken to in JSON lines.
 
-The worker imports the project's code, so its environment is made from nothing: no home, no tokens, no state
-folder of the pipeline, no proxy settings. Paths that reach the assembler have the same length in every run: with
+The worker imports the project's code, so it runs confined and its environment is made from nothing: no home, no
+tokens, no state folder of the pipeline, no proxy settings. Paths that reach the assembler have the same length in every run: with
 address randomization off, what still moves its memory is the length of its arguments and environment.
 """
 
@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from wheelmark.build.kernels.toolchain import CompilerFiles
+from wheelmark.confinement import confined
 from wheelmark.errors import BuildError, ToolError
 
 SCRIPT = Path(__file__).with_name("worker")
@@ -78,7 +79,7 @@ class WorkerProcess:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 # -P: no folder of the caller's on sys.path; -s: no user site. (-I would drop PYTHONHASHSEED.)
-                [str(compiler.python), "-P", "-s", str(SCRIPT)],
+                confined([str(compiler.python), "-P", "-s", str(SCRIPT)]),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
