@@ -11,6 +11,7 @@ import dataclasses
 import os
 import shutil
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -284,13 +285,29 @@ def _refusal(item: TargetWork, key: tuple[str, str]) -> Refusal:
 
 def _refused(refusals: Sequence[Refusal]) -> BuildError:
     reasons = {refusal.reason for refusal in refusals}
-    listed = "\n".join(f"  - {refusal}" for refusal in refusals)
+    alike: dict[tuple[str, str, str], list[Refusal]] = {}
+    for refusal in refusals:
+        alike.setdefault((refusal.kernel, refusal.reason, refusal.text), []).append(refusal)
+    listed = "\n".join(_listed(group) for group in alike.values())
     count = len(refusals)
     return BuildError(
         f"{count} kernel variant{'s were' if count > 1 else ' was'} refused:\n{listed}",
         fix="mend the kernel or its declaration, or mark it optional there (docs: kernel declarations)",
         reason=reasons.pop() if len(reasons) == 1 else "kernels-refused",
     )
+
+
+def _listed(alike: Sequence[Refusal]) -> str:
+    """One entry for all variants of a kernel that were refused with the same words."""
+    first, *others = alike
+    entry = textwrap.indent(str(first), "    ").removeprefix("    ")
+    if not others:
+        return f"  - {entry}"
+    names: dict[str, list[str]] = {}
+    for refusal in others:
+        names.setdefault(str(refusal.target), []).append(refusal.variant)
+    same = "; ".join(f"for {target} {', '.join(variants)}" for target, variants in names.items())
+    return f"  - {entry}\n    and with the same words {len(others)} more: {same}"
 
 
 def _store(store: ObjectCache, key: str, result: CompiledKernels) -> None:
