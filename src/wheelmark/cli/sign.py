@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Sign, then print what the release holds."""
     from wheelmark.manifest import Kind
-    from wheelmark.pipeline import Progress, sign
+    from wheelmark.pipeline import NOT_ASKED, Progress, sign
     from wheelmark.pipeline.progress import size, table
     from wheelmark.sign import Domain
 
@@ -48,7 +48,9 @@ def run(args: argparse.Namespace) -> int:
     if signed.domain is Domain.EMBEDDED:
         print("trust: embedded. It proves integrity and that this machine signed; nothing more.")
     if release.partial:
-        print("partial: " + "; ".join(f"{item.target} ({item.fix})" for item in release.not_built))
+        absent = [f"{item.target} ({item.fix})" for item in release.not_built if item.reason != NOT_ASKED]
+        left = len(release.not_built) - len(absent)
+        print("partial: " + "; ".join([*absent, *([f"{left} targets not asked for"] if left else [])]))
     if release.snapshot:
         print("snapshot: built from a tree that no commit describes")
     return 0

@@ -109,7 +109,7 @@ def build(workspace: Workspace, progress: Progress) -> Built:
         )
     built = Built(
         wheels=wheels,
-        not_built=plan.not_built,
+        not_built=plan.absent,
         snapshot=workspace.snapshot or revision.is_snapshot,
         commit=revision.commit,
         inputs=read_inputs(workspace),

@@ -13,6 +13,9 @@ from wheelmark.errors import ConfigError, ToolError
 from wheelmark.manifest import NotBuilt
 from wheelmark.pipeline.workspace import Workspace
 
+NOT_ASKED = "not asked for"
+"""Reason of a target that this machine may well be able to build."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedTarget:
@@ -46,6 +49,8 @@ class Plan:
     """Every target that was asked for."""
 
     targets: tuple[PlannedTarget, ...]
+    unasked: tuple[NotBuilt, ...]
+    """Declared targets that were left out by naming others."""
 
     @property
     def buildable(self) -> tuple[PlannedTarget, ...]:
@@ -54,8 +59,13 @@ class Plan:
 
     @property
     def not_built(self) -> tuple[NotBuilt, ...]:
-        """What it does not, with the command that mends it."""
+        """What it cannot build, with the command that mends it."""
         return tuple(target.missing for target in self.targets if target.missing is not None)
+
+    @property
+    def absent(self) -> tuple[NotBuilt, ...]:
+        """Every declared target that the release will not hold: a release without it is partial."""
+        return (*self.not_built, *self.unasked)
 
 
 def make_plan(workspace: Workspace) -> Plan:
@@ -76,7 +86,16 @@ def make_plan(workspace: Workspace) -> Plan:
                 missing=_missing(row),
             )
             for row in rows
-        )
+        ),
+        unasked=tuple(
+            NotBuilt(
+                target=str(row.target),
+                reason=NOT_ASKED,
+                fix=f"nox -s build test sign -- --targets {row.target}, or without --targets",
+            )
+            for row in declaration.targets
+            if row not in rows
+        ),
     )
     if plan.not_built and (workspace.named or workspace.release):
         first = plan.not_built[0]

@@ -223,3 +223,12 @@ def test_json_is_one_document_on_stdout(small: Checkout, stage: str) -> None:
         words, cwd=small.root, env=small.variables(), capture_output=True, text=True, check=False
     )
     assert isinstance(json.loads(done.stdout), dict)
+
+
+def test_a_release_of_some_targets_is_partial(small: Checkout) -> None:
+    release = manifest(small)
+    assert release["partial"] is True
+    declared = {row["target"] for row in small.run("plan", "--all").document["targets"]}
+    absent = {item["target"]: item["reason"] for item in release["notBuilt"]}
+    assert absent == dict.fromkeys(declared - set(release["targets"]), "not asked for")
+    assert "8 targets not asked for" in table(small, "sign").out
