@@ -131,7 +131,7 @@ class CorrectnessGate:
     module: str
     """Importable module, in the installed wheel, that names the cases (see docs: gates)."""
     dispatch: tuple[str, ...]
-    """CPU dispatch paths, each forced in turn through ``dispatch_variable``."""
+    """CPU dispatch paths, each forced in turn through ``dispatch_variable``; empty: the library has one path."""
     dispatch_variable: str
 
 

@@ -56,18 +56,19 @@ def run(context: Context) -> Evidence:
 def _cpu(context: Context) -> Evidence:
     settings = context.declaration.gates.correctness
     environment = locked_environment([context.lock], cache=context.cache, wheels=[context.wheel])
+    # A project without dispatch paths is asked once: no runs at all would prove nothing.
     runs = [
         Run(
-            name=path,
+            name=path or "correctness",
             expected_dispatch=path,
             outcome=run_contract(
                 environment.python,
                 settings.module,
                 ["correctness"],
-                environment={settings.dispatch_variable: path},
+                environment={settings.dispatch_variable: path} if path else {},
             ),
         )
-        for path in settings.dispatch
+        for path in settings.dispatch or ("",)
     ]
     return judge(context, runs, Level.HARDWARE)
 
