@@ -103,7 +103,9 @@ def _read(report: Path, name: str, code: int, said: str) -> Outcome:
 def _problem(value: Mapping[str, Any], code: int) -> str:
     """Why a report cannot be used, or nothing."""
     cases = value.get("cases")
-    if value.get("schema") != 1 or not isinstance(cases, list) or not cases:
+    if value.get("schema") != 1:
+        return f"the report has schema {value.get('schema')!r}; 1 is read"
+    if not isinstance(cases, list) or not cases:
         return "the report has no cases; a run that tests nothing proves nothing"
     if not isinstance(value.get("versions", {}), dict):
         return "the versions in the report are no object"
