@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tomllib
 from pathlib import Path
 
 import nox
@@ -19,6 +20,9 @@ nox.options.sessions = ["check"]
 nox.options.reuse_existing_virtualenvs = True
 
 ROOT = Path(__file__).parent
+TARGETS = [
+    row["target"] for row in tomllib.loads((ROOT / "wheelmark.toml").read_text(encoding="utf-8"))["targets"]
+]
 
 
 def install(session: nox.Session, lock: str) -> None:
@@ -64,6 +68,15 @@ def verify(session: nox.Session) -> None:
     """Verify dist/ under the embedded development policy, or what the arguments name."""
     install(session, "tools.txt")
     wheelmark(session, "verify", *(session.posargs or ["dist", "--policy", "policies/embedded-dev.toml"]))
+
+
+@nox.session(default=False)
+@nox.parametrize("target", TARGETS, ids=TARGETS)
+def rebuild(session: nox.Session, target: str) -> None:
+    """Build one target again, apart from dist/, to compare it with a release."""
+    install(session, "tools.txt")
+    again = str(ROOT / ".nox" / "rebuilt" / target / "dist")
+    wheelmark(session, "build", "--snapshot", "--targets", target, "--dist", again, *session.posargs)
 
 
 @nox.session(default=False)

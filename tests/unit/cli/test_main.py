@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from wheelmark.cli import COMMANDS, build_parser, main
+from wheelmark.config import load_declaration
 from wheelmark.errors import Exit
 
 ROOT = Path(__file__).parents[3]
@@ -92,6 +93,30 @@ def test_doctor_says_what_mends_each_absence(
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert main(["doctor"]) == Exit.TOOL
     assert "MISSING" in capsys.readouterr().out
+
+
+def test_nox_has_one_parameter_for_each_row_of_the_table(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "nox",
+        "--list",
+        "--json",
+        "-s",
+        "rebuild",
+        "--noxfile",
+        str(ROOT / "noxfile.py"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    sessions = [item["call_spec"] for item in json.loads(done.stdout)]
+    rows = load_declaration(ROOT / "wheelmark.toml").targets
+    assert [spec["target"] for spec in sessions] == [str(row.target) for row in rows]
+
+
+def test_the_ci_matrix_is_the_table() -> None:
+    matrix = json.loads((ROOT / ".github" / "matrix.json").read_text(encoding="utf-8"))
+    rows = load_declaration(ROOT / "wheelmark.toml").targets
+    assert [item["target"] for item in matrix["include"]] == [str(row.target) for row in rows]
 
 
 def test_generated_files_are_up_to_date() -> None:
