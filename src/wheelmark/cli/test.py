@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
                 item.evidence.gate,
                 item.evidence.verdict.value,
                 item.evidence.level.value,
-                textwrap.shorten(item.evidence.summary, 72, placeholder=" …"),
+                textwrap.shorten(item.evidence.summary, 82, placeholder=" …"),
                 seconds(item.seconds) + (" (earlier)" if item.resumed else ""),
             )
             for item in results
