@@ -38,6 +38,7 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
             "policy-empty": "The policy names no root, no signer, no requirement, or a requirement of no evidence.",
             "policy-contradiction": "Two parts of the policy contradict each other, or one names what is not there.",
             "policy-development": "`this-machine` outside a policy that says `development = true`.",
+            "policy-inside": "The policy lies in the release that it is to judge.",
             "policy-no-rule": "The policy has no requirement for this kind of artifact and target.",
         },
         "Trust root": {

@@ -83,3 +83,18 @@ def test_policy_has_to_be_named_and_usable(
     err = capsys.readouterr().err
     assert "next step" in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("place", ["policy.toml", "report/policy.toml"])
+def test_a_release_does_not_bring_its_own_policy(
+    dist: Path, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inside = dist / place
+    inside.parent.mkdir(exist_ok=True)
+    shutil.copy(POLICY, inside)
+    assert main(["verify", str(dist), "--policy", str(inside), "--json"]) == Exit.CONFIG
+    assert json.loads(capsys.readouterr().out)["reason"] == "policy-inside"
+    beside = dist.with_name(f"{dist.name}-policy.toml")
+    shutil.move(inside, beside)
+    if place == "policy.toml":
+        assert main(["verify", str(dist), "--policy", str(beside)]) == Exit.OK
