@@ -68,6 +68,8 @@ class Built:
     commit: str
     inputs: Mapping[str, str]
     """Name -> sha256 of what went in: declaration, sources, locks."""
+    build_lock: str
+    """Lock of the environment that compiled the kernels and ran them in the interpreter, relative."""
     files: Mapping[str, str]
     """Path relative to the release directory -> sha256 of everything that was left there."""
 
@@ -79,6 +81,7 @@ class Built:
             "snapshot": self.snapshot,
             "commit": self.commit,
             "inputs": dict(self.inputs),
+            "build_lock": self.build_lock,
             "files": dict(self.files),
         }
 
@@ -107,16 +110,24 @@ def build(workspace: Workspace, progress: Progress) -> Built:
             _wheel(workspace, planned, kernels.get(planned.row.target), natives[planned.row.host])
             for planned in plan.buildable
         )
+        build_lock = workspace.directory.take(workspace.build_lock, f"locks/{workspace.build_lock.name}")
     built = Built(
         wheels=wheels,
         not_built=plan.absent,
         snapshot=workspace.snapshot or revision.is_snapshot,
         commit=revision.commit,
         inputs=read_inputs(workspace),
+        build_lock=f"locks/{build_lock.name}",
         files={
             path: digests.sha256_file(workspace.directory / path)
-            for wheel in wheels
-            for path in (wheel.path, wheel.sbom, wheel.lock, *wheel.code_objects)
+            for path in (
+                f"locks/{build_lock.name}",
+                *(
+                    path
+                    for wheel in wheels
+                    for path in (wheel.path, wheel.sbom, wheel.lock, *wheel.code_objects)
+                ),
+            )
         },
     )
     _tidy(workspace, built)
@@ -157,6 +168,7 @@ def _built(value: Mapping[str, Any]) -> Built:
         snapshot=value["snapshot"],
         commit=value["commit"],
         inputs=value["inputs"],
+        build_lock=value["build_lock"],
         files=value["files"],
     )
 

@@ -164,6 +164,7 @@ def _close(
     def add(path: str, kind: Kind, *, target: str = "", describes: str = "") -> None:
         entries[path] = entry_for(directory, path, kind, target=target, describes=describes)
 
+    add(built.build_lock, Kind.LOCK)
     for wheel in built.wheels:
         add(wheel.path, Kind.WHEEL, target=wheel.target)
         add(wheel.sbom, Kind.SBOM, target=wheel.target, describes=wheel.sha256)
