@@ -207,9 +207,10 @@ def open_signer(
         with embedded.open_instance(state) as instance, instance.serving() as made:
             yield Signer(domain=domain, config=made, token=lambda: instance.mint(name))
         return
-    # Asked first: whoever has no identity need not wait for a download.
+    given = _read(config) if domain is Domain.FILE else None
+    # Asked before the download: whoever has no identity need not wait for it.
     token = ambient_token()
-    loaded = _public() if domain is Domain.PUBLIC else _read(config)
+    loaded = _public() if given is None else given
     yield Signer(domain=domain, config=loaded, token=_once_then_ambient(token))
 
 
