@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -55,10 +56,18 @@ def test_no_identity_is_an_error_that_says_what_to_set() -> None:
 
 
 @pytest.mark.parametrize("domain", [Domain.PUBLIC, Domain.FILE])
-def test_no_domain_falls_back_to_another(domain: Domain) -> None:
-    with pytest.raises(SignError) as caught, open_signer(domain):
+def test_no_domain_falls_back_to_another(domain: Domain, tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text("{}", encoding="utf-8")
+    with pytest.raises(SignError) as caught, open_signer(domain, config=config):
         pass
     assert caught.value.reason == "no-identity"
+
+
+def test_a_missing_configuration_is_said_before_a_missing_identity() -> None:
+    with pytest.raises(SignError) as caught, open_signer(Domain.FILE):
+        pass
+    assert caught.value.reason == "sign-config"
 
 
 def test_the_variable_gives_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
