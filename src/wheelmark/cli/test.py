@@ -82,6 +82,7 @@ def _exceptions(results: Sequence[Gated]) -> list[str]:
             width=110,
             subsequent_indent="  ",
             break_long_words=False,
+            break_on_hyphens=False,
         )
         for (verdict, gate, summary), targets in common.items()
     ]
