@@ -7,6 +7,7 @@ Wheelmark signs or hashes as JSON is written this way, so that equal values have
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from pathlib import Path
@@ -87,6 +88,13 @@ def sha256_tree(root: Path) -> str:
     return sha256("".join(lines).encode())
 
 
+# What json.dumps may write otherwise than RFC 8785: a fraction, an exponent, an integer beyond 15 digits, a word
+# for what is no number; and characters beyond the BMP, where sorting by UTF-16 differs from sorting by code point.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_UNSURE = re.compile(rb"[0-9][.eE]|[0-9]{16}|[NI]")
+_ASTRAL = re.compile(rb"[\xf0-\xf4]")
+
+
 def canonical_json(value: Any) -> bytes:
     """RFC 8785 bytes of a JSON value (str keys; int within 2**53; no NaN).
 
@@ -94,9 +102,39 @@ def canonical_json(value: Any) -> bytes:
         InputError: ``value`` holds what JSON cannot say.
     """
     try:
-        return rfc8785.dumps(value)
+        return _plain(value) or rfc8785.dumps(value)
     # A key with half a surrogate pair leaves rfc8785 as UnicodeEncodeError.
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
         raise InputError(
             f"value cannot be written as canonical JSON: {error}", reason="json-value"
         ) from error
+
+
+def _plain(value: Any) -> bytes:
+    """The same bytes ten times as fast, for values where the standard library's encoder cannot differ; else nothing."""
+    if not _is_plain(value):
+        return b""
+    data = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode("utf-8")
+    if _UNSURE.search(_STRING.sub(b"", data)) or _ASTRAL.search(data):
+        return b""
+    return data
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether every key is a string and every value of one of JSON's own types, and no subclass of them."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        kind = type(item)
+        if kind is dict:
+            if not all(type(key) is str for key in item):
+                return False
+            stack.extend(item.values())
+        elif kind is list or kind is tuple:
+            stack.extend(item)
+        elif kind not in _SCALARS:
+            return False
+    return True
+
+
+_SCALARS = {str, int, bool, type(None)}

@@ -16,8 +16,11 @@ from typing import Any, NoReturn
 
 from wheelmark.errors import InputError
 
-# The second alternative is a string that never ends: refused at once, or scanning would be quadratic.
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|"|[\[\]{}]', re.DOTALL)
+# A string, to its end or the end of all: one that never ends is the parser's to refuse, and matched here all the
+# same, or trying again from each quote inside it would be quadratic.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\(?:.|\Z)[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
+_LEAF = re.compile(rb"\[\]|\{\}")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,22 +88,20 @@ def load_object(data: bytes, *, what: str = "JSON document", limits: Limits = DE
 
 
 def _check_depth(data: bytes, what: str, limits: Limits) -> None:
-    depth = containers = 0
-    for token in _TOKEN.finditer(data):
-        mark = data[token.start()]
-        if mark in b"[{":
-            depth += 1
-            containers += 1
-            if containers > limits.containers:
-                raise InputError(
-                    f"{what} has more than {limits.containers:,} arrays and objects", reason="json-too-long"
-                )
-            if depth > limits.depth:
-                raise InputError(f"{what} is nested more than {limits.depth} deep", reason="json-too-deep")
-        elif mark in b"]}":
-            depth -= 1
-        elif token.end() - token.start() == 1:
-            raise InputError(f"{what} is not JSON: a string does not end", reason="json-syntax")
+    """Bound nesting and the number of containers, in passes over the bytes and no loop over tokens."""
+    brackets = _STRING.sub(b"", data).translate(None, delete=_NOT_BRACKETS)
+    if brackets.count(b"[") + brackets.count(b"{") > limits.containers:
+        raise InputError(
+            f"{what} has more than {limits.containers:,} arrays and objects", reason="json-too-long"
+        )
+    # Each pass takes the innermost pairs away, one level: what is left after `depth` passes is nested deeper, or
+    # does not pair, and then the openers that are left are levels too.
+    for _ in range(limits.depth):
+        if not brackets:
+            return
+        brackets = _LEAF.sub(b"", brackets)
+    if _LEAF.search(brackets) or brackets.count(b"[") + brackets.count(b"{") > limits.depth:
+        raise InputError(f"{what} is nested more than {limits.depth} deep", reason="json-too-deep")
 
 
 def _object(pairs: list[tuple[str, Any]], what: str, limits: Limits) -> dict[str, Any]:

@@ -64,3 +64,28 @@ def test_object_is_asked_for() -> None:
     with pytest.raises(InputError) as caught:
         strictjson.load_object(b"[]")
     assert caught.value.reason == "json-type"
+
+
+@pytest.mark.parametrize("depth", [1, 2, 31, 32, 33, 34, 63, 64, 65, 200])
+@pytest.mark.parametrize("kinds", ["[", "{", "[{", "{["])
+def test_depth_is_counted_exactly(depth: int, kinds: str) -> None:
+    openers = [kinds[i % len(kinds)] for i in range(depth)]
+    text = "".join("[" if o == "[" else '{"k":' for o in openers) + '"x]["' if depth else ""
+    text += "".join("]" if o == "[" else "}" for o in reversed(openers))
+    padded = f"[0,{text},[],{{}}]"
+    for data, nested in ((text, depth), (padded, depth + 1)):
+        if nested <= 32:
+            strictjson.loads(data.encode())
+        else:
+            with pytest.raises(InputError) as caught:
+                strictjson.loads(data.encode())
+            assert caught.value.reason == "json-too-deep"
+
+
+@pytest.mark.parametrize(
+    "data", [b'"' + b'\\"' * 400_000 + b"\\", b'"a' * 400_000, b"[" * 20 + b"]" * 40, b"[}" * 10, b'"\\']
+)
+def test_what_does_not_pair_is_the_parsers_to_refuse_and_fast(data: bytes) -> None:
+    with pytest.raises(InputError) as caught:
+        strictjson.loads(data)
+    assert caught.value.reason == "json-syntax"
