@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa, utils
 from cryptography.hazmat.primitives.serialization import Encoding
 from rfc3161_client import TimeStampResponse, Verifier, VerifierBuilder, decode_timestamp_response
 
@@ -41,6 +41,9 @@ _ECDSA = {
     "sha384": bytes.fromhex("06082a8648ce3d040303"),
     "sha512": bytes.fromhex("06082a8648ce3d040304"),
 }
+_EMBEDDED = "self-issued, no external trust"
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""Of P-256 (SEC 2, 2.4.2), the curve of an embedded authority."""
 
 
 def check_timestamp(token: bytes, signature: bytes, authorities: Sequence[Authority]) -> dt.datetime:
@@ -87,7 +90,8 @@ def has_one_form(token: bytes, authorities: Sequence[Authority], *, carries: boo
 
     A CMS signature covers the TSTInfo and the signed attributes. Status, versions, algorithm identifiers,
     the signer's name and the certificates are covered by nothing, and verifiers do not look at all of them.
-    What stays: an ECDSA signature (r, s) has a twin (r, n - s) that anybody can compute and that says the same.
+    An ECDSA signature (r, s) has a twin (r, n - s) that anybody can compute: the embedded authority writes the one
+    with the smaller s, and the other is refused. Of other authorities either may come, and the twin stays.
 
     Args:
         token: A token that ``check_timestamp`` accepted.
@@ -127,7 +131,19 @@ def _fits(token: bytes, leaf: x509.Certificate, *, carries: bool) -> bool:
         and attributes.tag == der.EXPLICIT_0
         and signature.tag == der.OCTET_STRING
         and (algorithm.encoded, signature_algorithm.encoded) in _algorithms(leaf)
+        and (not _is_embedded(leaf) or _has_small_s(signature.content))
     )
+
+
+def _is_embedded(leaf: x509.Certificate) -> bool:
+    """Whether an embedded instance issued the authority: its root says so, and gains nothing but strictness by it."""
+    names = leaf.issuer.get_attributes_for_oid(x509.NameOID.ORGANIZATION_NAME)
+    return [name.value for name in names] == [_EMBEDDED]
+
+
+def _has_small_s(signature: bytes) -> bool:
+    _, s = utils.decode_dss_signature(signature)
+    return 2 * s < _ORDER
 
 
 def _algorithms(certificate: x509.Certificate) -> Iterator[tuple[bytes, bytes]]:

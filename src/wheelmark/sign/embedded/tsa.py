@@ -15,7 +15,7 @@ from asn1crypto import cms, core, tsp
 from asn1crypto import x509 as asn1_x509
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, utils
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from wheelmark.errors import InputError
@@ -23,6 +23,14 @@ from wheelmark.errors import InputError
 _POLICY = "1.3.6.1.4.1.57264.2"
 """Policy of Sigstore's timestamp-authority (its default ``DefaultTSAPolicy``)."""
 _SIZES = {"sha256": 32, "sha384": 48, "sha512": 64}
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""Of P-256 (SEC 2, 2.4.2)."""
+
+
+def low(signature: bytes) -> bytes:
+    """The one of an ECDSA signature's two forms that has the smaller s; nothing else covers these bytes of a bundle."""
+    r, s = utils.decode_dss_signature(signature)
+    return utils.encode_dss_signature(r, min(s, _ORDER - s))
 
 
 class TimestampAuthority:
@@ -87,7 +95,7 @@ class TimestampAuthority:
                 "signed_attrs": attributes,
                 "signature_algorithm": {"algorithm": "sha256_ecdsa"},
                 # RFC 5652, 5.4: the signature is over the attributes in DER as a SET OF.
-                "signature": self._key.sign(attributes.dump(), ec.ECDSA(hashes.SHA256())),
+                "signature": low(self._key.sign(attributes.dump(), ec.ECDSA(hashes.SHA256()))),
             }
         )
         signed = {
