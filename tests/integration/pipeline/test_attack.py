@@ -229,7 +229,16 @@ def test_every_field_of_the_release_manifest(target: Target) -> None:
             "sbom-document",
             "evidence-file",
         ),
-        *("subject-name", "subject-lacking", "subject-extra", "target", "partial", "snapshot", *CONSEQUENCES),
+        *(
+            "subject-name",
+            "subject-lacking",
+            "subject-extra",
+            "target",
+            "partial",
+            "snapshot",
+            "no-bundle",
+            *CONSEQUENCES,
+        ),
     }
     check(target.judged(path, iter([*json_edits(data, thorough=True), *samples(data, 60)])), needed, also)
 
