@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from presence import need_program
 from wheelmark.pipeline.revision import read_revision
 
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+@pytest.fixture(autouse=True)
+def _git_is_there() -> None:
+    need_program("git")
 
 
 @pytest.fixture
