@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from checkouts import REPOSITORY, Checkout
+from presence import not_run
 from wheelmark.lock.environment import Environment, locked_environment
 from wheelmark.lock.pins import read_pins
 
@@ -161,10 +162,10 @@ def cut_off() -> list[str]:
     """What runs a command without any network."""
     words = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--net", "--map-current-user"]
     if shutil.which("unshare") is None:
-        pytest.skip("not run: there is no unshare on this machine")
+        not_run("there is no unshare on this machine")
     tried = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
-        pytest.skip(f"not run: this machine lets nobody cut off the network: {tried.stderr.strip()}")
+        not_run(f"this machine lets nobody cut off the network: {tried.stderr.strip()}")
     return words
 
 

@@ -8,27 +8,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from presence import not_run
 from wheelmark.attest.statement import Statement, Subject
 from wheelmark.sign import embedded, open_signer
 from wheelmark.trust.state import embedded_root_path
 
 JAVASCRIPT = Path(__file__).parent / "javascript"
 ARTIFACT = b"the bytes of a wheel"
-
-
-def not_run(why: str) -> NoReturn:
-    if os.environ.get("CI", "").lower() == "true":
-        pytest.fail(f"must run in CI: {why}")
-    pytest.skip(f"not run: {why}")
 
 
 def tool(name: str) -> str:

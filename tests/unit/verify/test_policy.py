@@ -223,6 +223,10 @@ def test_the_shipped_policy_for_development(forge: Forge, monkeypatch: pytest.Mo
     assert rule.lowest("correctness") is Level.EMULATED
     assert rule.lowest("abi") is Level.STATIC
     assert rule.unchecked == ("audit", "performance")
+    # What may be UNCHECKED on a machine that cannot run a path is not thereby let through when only inspected.
+    host = policy.requirement(Kind.RELEASE, "cpu-x86_64")
+    assert host.lowest("correctness") is Level.EMULATED
+    assert host.unchecked == ("audit", "performance", "correctness")
     assert policy.requirement(Kind.WHEEL, "").predicates == (Predicate.PROVENANCE,)
 
 
