@@ -137,6 +137,12 @@ class Root:
     material: Material
     document: Mapping[str, Any] = dataclasses.field(repr=False)
     """The trusted root as parsed JSON."""
+    second_opinion: bool = False
+    """Whether sigstore-python has to accept each bundle under it too."""
+    vouched: dt.datetime | None = None
+    """When TUF last vouched for it; ``None`` for a root that is named by its own digest."""
+    max_age: dt.timedelta | None = None
+    """How long after ``vouched`` it may be used."""
 
 
 def load_root(

@@ -27,21 +27,34 @@ _LARGEST_OBJECT = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WheelFacts:
-    """What a wheel's bytes say."""
+class ArtifactFacts:
+    """What any artifact's bytes say: all that evaluation needs to know of a wheel, an image or a kernel pack."""
 
     path: str
     """As the report names it."""
     name: str
-    """File name."""
+    """The subject name that a statement has to have for it; empty where digests alone count (images: a copy has other names)."""
     sha256: str
     size: int
     problems: tuple[Problem, ...] = ()
+    """Everything that is wrong with the bytes themselves."""
+    version: str = ""
+    """Of the release that it is from; empty where the bytes do not say."""
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Path inside -> sha256."""
+
+    @property
+    def target(self) -> str:
+        """Id of the target that the bytes speak of; empty if they do not."""
+        return ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WheelFacts(ArtifactFacts):
+    """What a wheel's bytes say."""
+
     distribution: str = ""
     """Name in METADATA; empty where the bytes could not be read."""
-    version: str = ""
-    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Path in the wheel -> sha256."""
     platforms: tuple[str, ...] = ()
     """Of its tags, sorted; none where the bytes could not be read."""
     kernels: KernelManifest | None = None

@@ -18,7 +18,7 @@ from wheelmark.errors import InputError
 from wheelmark.evidence import Evidence, Level
 from wheelmark.evidence import Verdict as GateVerdict
 from wheelmark.verify import sbom
-from wheelmark.verify.artifact import WheelFacts
+from wheelmark.verify.artifact import ArtifactFacts
 from wheelmark.verify.facts import Facts
 from wheelmark.verify.policy import Policy, Predicate, Requirement, Signer
 from wheelmark.verify.verdict import Accepted, Refusal, Verdict, refusal
@@ -34,9 +34,9 @@ class Attestation:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
-    """Everything that is known of one wheel."""
+    """Everything that is known of one artifact."""
 
-    wheel: WheelFacts
+    artifact: ArtifactFacts
     target: str
     """As the release says; empty for a wheel alone."""
     attestations: tuple[Attestation, ...]
@@ -96,8 +96,8 @@ def judge_signer(
     return counting[0]
 
 
-def evaluate_wheel(case: Case, rule: Requirement, policy: Policy, now: dt.datetime) -> tuple[Verdict, ...]:
-    """The verdict on one wheel: one ``Accepted``, or every refusal.
+def evaluate_artifact(case: Case, rule: Requirement, policy: Policy, now: dt.datetime) -> tuple[Verdict, ...]:
+    """The verdict on one artifact: one ``Accepted``, or every refusal.
 
     Args:
         case: What is known of the wheel.
@@ -113,7 +113,7 @@ class _Evaluation:
 
     def __init__(self, case: Case, rule: Requirement, policy: Policy, now: dt.datetime) -> None:
         self._case = case
-        self._wheel = case.wheel
+        self._artifact = case.artifact
         self._rule = rule
         self._policy = policy
         self._now = now
@@ -123,7 +123,7 @@ class _Evaluation:
         self._notes: list[str] = []
 
     def run(self) -> tuple[Verdict, ...]:
-        for problem in self._wheel.problems:
+        for problem in self._artifact.problems:
             self._refuse(problem.reason, problem.text)
         about = [item for item in self._case.attestations if self._is_about(item)]
         counting: dict[str, list[Facts]] = {}
@@ -151,24 +151,24 @@ class _Evaluation:
         return (self._accept(sorted(counting)),)
 
     def _refuse(self, reason: str, text: str) -> None:
-        self._refusals.append(refusal(self._wheel.path, reason, text))
+        self._refusals.append(refusal(self._artifact.path, reason, text))
 
     def _is_about(self, item: Attestation) -> bool:
         """Whether a statement is about this wheel: by digest and by name, or a refusal (rows 1, 19, 32)."""
         statement = item.facts.statement
         if statement is None:
-            if item.facts.artifact_sha256 == self._wheel.sha256:
+            if item.facts.artifact_sha256 == self._artifact.sha256:
                 self._notes.append(f"{item.path} is a bare signature and says nothing of how this was made")
             return False
-        named = [subject for subject in statement.subjects if subject.name == self._wheel.name]
-        same = [subject for subject in statement.subjects if subject.sha256 == self._wheel.sha256]
-        if named and named[0].sha256 == self._wheel.sha256:
+        named = [subject for subject in statement.subjects if subject.name == self._artifact.name]
+        same = [subject for subject in statement.subjects if subject.sha256 == self._artifact.sha256]
+        if named and named[0].sha256 == self._artifact.sha256:
             return True
         if named:
             self._refuse(
                 "subject-digest",
-                f"{item.path} is about {self._wheel.name} with sha256 {named[0].sha256}; "
-                f"this file has {self._wheel.sha256}",
+                f"{item.path} is about {self._artifact.name} with sha256 {named[0].sha256}; "
+                f"this file has {self._artifact.sha256}",
             )
         elif same:
             self._refuse("subject-name", f"{item.path} is about these bytes as {same[0].name!r}")
@@ -189,7 +189,7 @@ class _Evaluation:
     def _check_sbom(self, found: Iterable[Facts]) -> None:
         for facts in found:
             predicate = _predicate(facts)
-            for problem in sbom.check_description(predicate, self._wheel):
+            for problem in sbom.check_description(predicate, self._artifact):
                 self._refuse(problem.reason, problem.text)
             document = self._case.document
             if document is not None and not sbom.same_document(predicate, document):
@@ -206,7 +206,7 @@ class _Evaluation:
                 self._refuse(error.reason, error.what)
                 continue
             results.append(result)
-            if result.subject != self._wheel.sha256:
+            if result.subject != self._artifact.sha256:
                 self._refuse("subject-digest", f"the test result's evidence is about {result.subject}")
             if self._case.target and result.evidence[0].target != self._case.target:
                 self._refuse(
@@ -248,7 +248,7 @@ class _Evaluation:
     def _check_runners(self, about: Sequence[Attestation]) -> None:
         """A runner's own FAILED counts, also where the signer's result does not speak of it (row 34)."""
         for evidence in self._confirmed(about):
-            if evidence.verdict is GateVerdict.FAILED and evidence.subject == self._wheel.sha256:
+            if evidence.verdict is GateVerdict.FAILED and evidence.subject == self._artifact.sha256:
                 self._refuse("gate-failed", f"a runner found that {evidence.gate} FAILED: {evidence.summary}")
 
     def _check_gate(self, gate: str, evidence: Evidence | None, confirmed: tuple[Evidence, ...]) -> None:
@@ -312,8 +312,8 @@ class _Evaluation:
         if fields:
             self._notes.append(f"nothing authenticates: {', '.join(fields)}")
         return Accepted(
-            subject=self._wheel.path,
-            sha256=self._wheel.sha256,
+            subject=self._artifact.path,
+            sha256=self._artifact.sha256,
             level=root.level,
             root=root.name,
             signer=signer.name,

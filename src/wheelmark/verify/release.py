@@ -32,7 +32,7 @@ from wheelmark.errors import InputError, WheelmarkError
 from wheelmark.manifest import Entry, Kind, ReleaseManifest
 from wheelmark.verify.artifact import WheelFacts, examine_wheel, open_plain, read_bounded
 from wheelmark.verify.bundle import LIMITS
-from wheelmark.verify.evaluate import Attestation, Case, evaluate_wheel, judge_signer
+from wheelmark.verify.evaluate import Attestation, Case, evaluate_artifact, judge_signer
 from wheelmark.verify.facts import Examiner, Facts
 from wheelmark.verify.policy import Kind as RuleKind
 from wheelmark.verify.policy import Policy, Predicate, Requirement, Signer
@@ -162,7 +162,7 @@ def judge(release: Release, policy: Policy, now: dt.datetime) -> tuple[Verdict, 
         if wheel is None:
             continue  # gather said why
         refusals = list(_wheel_in_release(release, entry, wheel))
-        found = evaluate_wheel(_case(release, entry, wheel), rules[entry.path], policy, now)
+        found = evaluate_artifact(_case(release, entry, wheel), rules[entry.path], policy, now)
         verdicts += [*refusals, *(item for item in found if not (refusals and isinstance(item, Accepted)))]
     return tuple(verdicts)
 
@@ -261,7 +261,7 @@ def _case(release: Release, entry: Entry, wheel: WheelFacts) -> Case:
     about = [item for item in release.manifest.entries if item.describes == entry.sha256]
     sboms = [item.path for item in about if item.kind is Kind.SBOM]
     return Case(
-        wheel=wheel,
+        artifact=wheel,
         target=entry.target,
         attestations=release.attestations,
         document=release.documents.get(sboms[0], b"") if sboms else b"",

@@ -8,13 +8,13 @@ from wheelmark import digests, strictjson
 from wheelmark.attest.sbom import read_sbom, unexplained_files
 from wheelmark.binaries.kernelobjects import Problem
 from wheelmark.errors import InputError
-from wheelmark.verify.artifact import WheelFacts
+from wheelmark.verify.artifact import ArtifactFacts
 
 _LIMITS = strictjson.Limits(size=64 << 20)
 _SHOWN = 5
 
 
-def check_description(predicate: Mapping[str, object], wheel: WheelFacts) -> tuple[Problem, ...]:
+def check_description(predicate: Mapping[str, object], wheel: ArtifactFacts) -> tuple[Problem, ...]:
     """What is wrong with an SBOM as a description of ``wheel``.
 
     Args:

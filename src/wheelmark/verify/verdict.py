@@ -110,6 +110,20 @@ def worst(codes: Iterable[Exit]) -> Exit:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+    """One condition of the policy, as it was applied to one subject: what `wheelmark policy explain` shows."""
+
+    subject: str
+    rule: str
+    """Which part of the policy: ``require[2]``, ``signer 'release'``, ``deny[0]``."""
+    condition: str
+    """Key of the policy, or what is always asked: ``predicates``, ``gates.correctness``, ``bytes``, ``clock``."""
+    holds: bool
+    text: str
+    """What was asked for and what was found."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
     """What verification of one path found: every verdict, in the order of the subjects."""
 
@@ -117,6 +131,8 @@ class Report:
     policy: str
     """Where the policy came from."""
     verdicts: tuple[Verdict, ...]
+    steps: tuple[Step, ...] = ()
+    """Every condition that was applied, in order; of no weight for the verdicts."""
 
     @property
     def exit_code(self) -> Exit:

@@ -11,7 +11,7 @@ from wheelmark import manifest
 from wheelmark.errors import ConfigError, InputError, WheelmarkError
 from wheelmark.verify.artifact import WheelFacts, examine_wheel, read_bounded
 from wheelmark.verify.bundle import LIMITS
-from wheelmark.verify.evaluate import Attestation, Case, evaluate_wheel
+from wheelmark.verify.evaluate import Attestation, Case, evaluate_artifact
 from wheelmark.verify.facts import Examiner, Facts
 from wheelmark.verify.policy import Kind, Policy
 from wheelmark.verify.release import BUNDLE
@@ -59,8 +59,8 @@ def verify_one_wheel(path: Path, policy: Policy, *, now: dt.datetime, bundles: S
                     source.name, "subject-digest", f"it is not about {wheel.name} with sha256 {wheel.sha256}"
                 )
             )
-    case = Case(wheel=wheel, target=target, attestations=tuple(attestations))
-    found: tuple[Verdict, ...] = evaluate_wheel(case, rule, policy, now)
+    case = Case(artifact=wheel, target=target, attestations=tuple(attestations))
+    found: tuple[Verdict, ...] = evaluate_artifact(case, rule, policy, now)
     if refusals:
         found = tuple(item for item in found if not isinstance(item, Accepted))
     return Report(path=str(path), policy=policy.source, verdicts=(*refusals, *found))

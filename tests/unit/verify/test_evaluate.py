@@ -21,7 +21,7 @@ from wheelmark.binaries.kernelobjects import Problem
 from wheelmark.evidence import Evidence, Level, Verdict
 from wheelmark.sign import embedded
 from wheelmark.verify.artifact import WheelFacts
-from wheelmark.verify.evaluate import Attestation, Case, evaluate_wheel, judge_signer
+from wheelmark.verify.evaluate import Attestation, Case, evaluate_artifact, judge_signer
 from wheelmark.verify.facts import Facts
 from wheelmark.verify.policy import Kind, Policy, Predicate, Requirement, Signer
 from wheelmark.verify.verdict import Accepted, Missing, Rejected, Unchecked
@@ -95,7 +95,7 @@ def results(made: Part, evidence: Sequence[Evidence] | None = None, **changes: s
 
 def case(made: Part, wheel: WheelFacts, *attestations: Facts, **changes: Any) -> Case:
     everything = Case(
-        wheel=wheel,
+        artifact=wheel,
         target=made.target,
         attestations=tuple(Attestation(path=f"bundles/{i}", facts=f) for i, f in enumerate(attestations)),
         document=made.sbom,
@@ -110,7 +110,7 @@ def all_three(made: Part) -> list[Facts]:
 
 
 def reasons(case: Case, rule: Requirement, policy: Policy, now: dt.datetime = NOW) -> set[str]:
-    verdicts = evaluate_wheel(case, rule, policy, now)
+    verdicts = evaluate_artifact(case, rule, policy, now)
     assert verdicts
     assert not any(isinstance(verdict, Accepted) for verdict in verdicts)
     return {verdict.reason for verdict in verdicts if not isinstance(verdict, Accepted)}
@@ -119,7 +119,7 @@ def reasons(case: Case, rule: Requirement, policy: Policy, now: dt.datetime = NO
 def test_a_good_wheel_is_accepted_with_all_that_is_known(
     made: Part, wheel: WheelFacts, rule: Requirement, policy: Policy
 ) -> None:
-    (verdict,) = evaluate_wheel(case(made, wheel, *all_three(made)), rule, policy, NOW)
+    (verdict,) = evaluate_artifact(case(made, wheel, *all_three(made)), rule, policy, NOW)
     assert isinstance(verdict, Accepted)
     assert verdict.level == policy.root("embedded").level
     assert verdict.signer == "release"
@@ -234,7 +234,7 @@ def test_predicate_that_is_not_there_is_missing(
 ) -> None:
     bundles = all_three(made)
     del bundles[left_out]
-    verdicts = evaluate_wheel(case(made, wheel, *bundles), rule, policy, NOW)
+    verdicts = evaluate_artifact(case(made, wheel, *bundles), rule, policy, NOW)
     assert [type(verdict) for verdict in verdicts] == [Missing]
     assert reasons(case(made, wheel, *bundles), rule, policy) == {"predicate-missing"}
     assert reasons(case(made, wheel), rule, policy) == {"no-bundle"}
@@ -319,7 +319,7 @@ def test_failed_gate_is_refused(
 ) -> None:
     failing = {gate: {"verdict": Verdict.FAILED, "level": Level.STATIC, "reason": "bad"}}
     changed, bundles = under(made, gates(made, **failing))
-    verdicts = evaluate_wheel(case(changed, wheel, *bundles), rule, policy, NOW)
+    verdicts = evaluate_artifact(case(changed, wheel, *bundles), rule, policy, NOW)
     assert [type(verdict) for verdict in verdicts] == [Rejected]
     assert reasons(case(changed, wheel, *bundles), rule, policy) == {"gate-failed"}
 
@@ -334,7 +334,7 @@ def test_failed_gate_that_nobody_asked_for_is_refused_too(
         "licences", made.target, made.sha256, verdict=Verdict.UNCHECKED, level=Level.NONE, reason="r"
     )
     changed, bundles = under(made, [*made.evidence, fine])
-    assert isinstance(evaluate_wheel(case(changed, wheel, *bundles), rule, policy, NOW)[0], Accepted)
+    assert isinstance(evaluate_artifact(case(changed, wheel, *bundles), rule, policy, NOW)[0], Accepted)
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ def test_level_is_at_least_what_is_asked(
     changed, bundles = under(made, gates(made, correctness={"level": level}))
     wanted = dataclasses.replace(rule, levels={"correctness": asked})
     if good:
-        assert isinstance(evaluate_wheel(case(changed, wheel, *bundles), wanted, policy, NOW)[0], Accepted)
+        assert isinstance(evaluate_artifact(case(changed, wheel, *bundles), wanted, policy, NOW)[0], Accepted)
     else:
         assert reasons(case(changed, wheel, *bundles), wanted, policy) == {"level-too-low"}
 
@@ -365,11 +365,11 @@ def test_unchecked_gate_passes_only_where_the_policy_says_so(
     skipped = {gate: {"verdict": Verdict.UNCHECKED, "level": Level.NONE, "reason": "not-here"}}
     changed, bundles = under(made, gates(made, **skipped))
     rule = dataclasses.replace(rule, unchecked=tuple(name for name in rule.unchecked if name != gate))
-    verdicts = evaluate_wheel(case(changed, wheel, *bundles), rule, policy, NOW)
+    verdicts = evaluate_artifact(case(changed, wheel, *bundles), rule, policy, NOW)
     assert [type(verdict) for verdict in verdicts] == [Unchecked]
     assert reasons(case(changed, wheel, *bundles), rule, policy) == {"gate-unchecked"}
     allowing = dataclasses.replace(rule, unchecked=(*rule.unchecked, gate))
-    assert isinstance(evaluate_wheel(case(changed, wheel, *bundles), allowing, policy, NOW)[0], Accepted)
+    assert isinstance(evaluate_artifact(case(changed, wheel, *bundles), allowing, policy, NOW)[0], Accepted)
 
 
 @pytest.mark.parametrize("gate", GATES)
@@ -401,7 +401,7 @@ def test_imported_evidence_counts_as_static_unless_its_runner_signed_it(
     assert reasons(case(changed, wheel, *bundles), asking, wider) == {"level-too-low"}
     own = [item for item in made.evidence if item.gate == "correctness"]
     signed = facts(results(made, own), identity=RUNNER)
-    (verdict,) = evaluate_wheel(case(changed, wheel, *bundles, signed), asking, wider, NOW)
+    (verdict,) = evaluate_artifact(case(changed, wheel, *bundles, signed), asking, wider, NOW)
     assert isinstance(verdict, Accepted)
     assert verdict.evidence["correctness"] == "PASSED@hardware"
     # Signed by somebody who is no runner, about another result, or about another wheel: static.
@@ -424,7 +424,7 @@ def test_clock_behind_a_signed_time_is_refused(
 ) -> None:
     whole = case(made, wheel, *all_three(made))
     assert "clock-behind" in reasons(whole, rule, policy, TIME - behind)
-    assert isinstance(evaluate_wheel(whole, rule, policy, TIME)[0], Accepted)
+    assert isinstance(evaluate_artifact(whole, rule, policy, TIME)[0], Accepted)
 
 
 # Vulnerabilities.
@@ -457,7 +457,7 @@ def test_findings_are_refused_where_scans_are_asked_for(
     clean = scan(made)
     changed, bundles = under(made, audited(made))
     whole = case(changed, wheel, *bundles, scanned(made, clean))
-    assert isinstance(evaluate_wheel(whole, asking, policy, NOW)[0], Accepted)
+    assert isinstance(evaluate_artifact(whole, asking, policy, NOW)[0], Accepted)
     alone = dataclasses.replace(whole, evidence_files=None, levels=None, document=None)
     bad = facts(
         Statement(subjects=subject(made), predicate_type=VULNS, predicate=scan(made, "CVE-1").as_predicate())
@@ -502,7 +502,7 @@ def test_unauthenticated_fields_are_told(
     bundles = [
         dataclasses.replace(item, unauthenticated=("tlogEntries.logIndex",)) for item in all_three(made)
     ]
-    (verdict,) = evaluate_wheel(case(made, wheel, *bundles), rule, policy, NOW)
+    (verdict,) = evaluate_artifact(case(made, wheel, *bundles), rule, policy, NOW)
     assert isinstance(verdict, Accepted)
     assert any("tlogEntries.logIndex" in note for note in verdict.notes)
 

@@ -114,7 +114,7 @@ def test_unknown_key_is_refused_with_a_suggestion(read: Any, old: str, new: str,
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ('kind = "wheel"', 'kind = "image"'),
+        ('kind = "wheel"', 'kind = "disk"'),
         ('kind = "wheel"', "kind = 1"),
         ('kind = "wheel"', ""),
         ('predicates = ["provenance"]', 'predicates = ["promise"]'),

@@ -1,7 +1,4 @@
-"""A verification policy: whom to trust and what to ask for. The operator's word alone.
-
-One model of frozen dataclasses, read from TOML; unknown keys are refused with a suggestion. It is never read
-from what is being verified, nor from ``wheelmark.toml``. Reference: ``docs/reference/policy.md``.
+"""Reading a policy from TOML: strictly, with a suggestion for each unknown key, contradictions refused.
 
 A policy that names no root, no signer, no requirement, or a requirement without evidence accepts nothing and
 is a configuration error, not a policy.
@@ -9,7 +6,6 @@ is a configuration error, not a policy.
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import enum
 import tomllib
@@ -18,141 +14,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from wheelmark import digests
-from wheelmark.attest import predicates
 from wheelmark.errors import ConfigError
 from wheelmark.evidence import Level
 from wheelmark.targets import Target
 from wheelmark.trust import roots
 from wheelmark.trust.roots import Root
+from wheelmark.verify.policy.model import (
+    ANY,
+    SCHEMA_VERSION,
+    Kind,
+    Policy,
+    Predicate,
+    Requirement,
+    RootRule,
+    Signer,
+)
 
-SCHEMA_VERSION = 1
-ANY = "*"
 _MAX_BYTES = 1 << 20
 _Word = TypeVar("_Word", bound=enum.Enum)
-
-
-class Kind(enum.Enum):
-    """What a requirement is about."""
-
-    RELEASE = "release"
-    """A whole release directory and every wheel in it."""
-    WHEEL = "wheel"
-    """One wheel, wherever it lies."""
-
-
-class Predicate(enum.Enum):
-    """A kind of signed statement that a requirement may ask for."""
-
-    PROVENANCE = "provenance"
-    SBOM = "sbom"
-    TEST_RESULT = "test-result"
-    VULNERABILITIES = "vulnerabilities"
-
-    @property
-    def uri(self) -> str:
-        """The in-toto predicate type."""
-        return {
-            Predicate.PROVENANCE: predicates.PROVENANCE,
-            Predicate.SBOM: predicates.SBOM,
-            Predicate.TEST_RESULT: predicates.TEST_RESULT,
-            Predicate.VULNERABILITIES: predicates.VULNS,
-        }[self]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RootRule:
-    """``[[root]]``: a trust root, and what it may vouch for."""
-
-    name: str
-    issuers: tuple[str, ...]
-    """OIDC issuers that the root may vouch for."""
-    level: str
-    """What a signature under this root proves, in the operator's words; shown with every verdict."""
-    source: str = ""
-    """``this-machine``: the embedded instance of this machine. Only with ``development = true``."""
-    path: Path | None = None
-    """A trusted-root file, relative to the policy."""
-    sha256: str = ""
-    """Digest that the file's bytes have to have."""
-    canonical: bool = False
-    """Whether bundles under it have to be in the form that Wheelmark writes. Always so for this machine."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Signer:
-    """``[[signer]]``: a certificate identity, literally, under one root."""
-
-    name: str
-    root: str
-    issuer: str
-    identity: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Requirement:
-    """``[[require]]``: what has to be there, by whom, for one kind of artifact and some targets."""
-
-    kind: Kind
-    targets: tuple[str, ...] = (ANY,)
-    """Target ids, or ``*``; a requirement that names the target goes before one with ``*``."""
-    predicates: tuple[Predicate, ...]
-    signers: tuple[str, ...]
-    """Names of signers whose statements count."""
-    runners: tuple[str, ...] = ()
-    """Names of signers whose own test results let imported evidence count at its level, not at ``static``."""
-    gates: tuple[str, ...] = ()
-    """Gates that have to have a result."""
-    level: Level = Level.STATIC
-    """Lowest evidence level of a gate that PASSED."""
-    levels: Mapping[str, Level] = dataclasses.field(default_factory=dict)
-    """Gate -> a lowest level of its own."""
-    unchecked: tuple[str, ...] = ()
-    """Gates that may be UNCHECKED."""
-    allow_partial: bool = False
-    allow_snapshot: bool = False
-
-    def lowest(self, gate: str) -> Level:
-        """The lowest level that a gate's evidence may have."""
-        return self.levels.get(gate, self.level)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Policy:
-    """A whole policy, its roots loaded and their digests checked."""
-
-    source: str
-    """Where it was read from, for messages."""
-    sha256: str
-    roots: tuple[Root, ...]
-    signers: tuple[Signer, ...]
-    requirements: tuple[Requirement, ...]
-    development: bool = False
-
-    def root(self, name: str) -> Root:
-        """The root of that name."""
-        return next(root for root in self.roots if root.name == name)
-
-    def requirement(self, kind: Kind, target: str) -> Requirement:
-        """The requirement for a target: one that names it, else the one for all.
-
-        Args:
-            kind: What is verified.
-            target: Target id; empty for the release as a whole, or where a wheel's target is not known.
-
-        Raises:
-            ConfigError: The policy has none (``policy-no-rule``).
-        """
-        for wanted in (target, ANY):
-            for rule in self.requirements:
-                if rule.kind is kind and wanted in rule.targets:
-                    return rule
-        about = f"{kind.value} for {target!r:.80}" if target else kind.value
-        raise ConfigError(
-            f"{self.source} has no requirement for a {about}",
-            cause="what a policy does not speak of is not accepted",
-            fix=f'add a [[require]] with kind = "{kind.value}"',
-            reason="policy-no-rule",
-        )
 
 
 def load_policy(path: Path) -> Policy:
@@ -310,7 +189,7 @@ class _Reader:
         return value
 
     def root(self, table: Mapping[str, Any], development: bool) -> RootRule:  # noqa: FBT001 - one caller
-        names = [field.name for field in dataclasses.fields(RootRule)]
+        names = ["name", "issuers", "level", "source", "path", "sha256", "canonical"]
         where = "a [[root]]"
         self.known(table, names, where)
         path = self.text(table, "path", where, default="")
@@ -344,12 +223,16 @@ class _Reader:
         return rule
 
     def signer(self, table: Mapping[str, Any]) -> Signer:
-        names = [field.name for field in dataclasses.fields(Signer)]
+        names = ["name", "root", "issuer", "identity"]
         self.known(table, names, "a [[signer]]")
-        return Signer(**{name: self.text(table, name, "a [[signer]]") for name in names})
+        name, root, issuer, identity = (self.text(table, key, "a [[signer]]") for key in names)
+        return Signer(name=name, root=root, issuer=issuer, identity=identity)
 
     def requirement(self, table: Mapping[str, Any]) -> Requirement:
-        names = [field.name for field in dataclasses.fields(Requirement)]
+        names = [
+            *("kind", "targets", "predicates", "signers", "runners", "gates", "level", "levels"),
+            *("unchecked", "allow_partial", "allow_snapshot"),
+        ]
         where = "a [[require]]"
         self.known(table, names, where)
         kind = self.word(Kind, self.text(table, "kind", where), where)

@@ -1,0 +1,39 @@
+"""Circumstances: what an evaluation needs beside facts and policy. A value; reading it from a machine is an edge.
+
+A policy is evaluated anew for each question, with the clock, the channel that is asked for, and what this
+machine has seen before. Facts are not: they hold whenever they are looked at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Mapping
+
+from wheelmark.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Circumstances:
+    """The clock, the channel, and what was seen before.
+
+    Raises:
+        ConfigError: A clock without a zone (``clock-zone``).
+    """
+
+    now: dt.datetime
+    """The verifier's clock, with a zone."""
+    channel: str = ""
+    """The channel that the artifact is wanted for; empty for none."""
+    last_seen: dt.datetime | None = None
+    """The latest time that this machine saw, on its clock or signed: a clock behind it is wrong."""
+    sequences: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """``<project>/<channel>`` -> the highest sequence number of a promotion accepted here: a lower one is a rollback."""
+
+    def __post_init__(self) -> None:
+        if self.now.tzinfo is None:
+            raise ConfigError(
+                f"the clock {self.now.isoformat()} has no time zone",
+                fix="pass datetime.now(datetime.UTC), or a time with its offset",
+                reason="clock-zone",
+            )

@@ -1,0 +1,39 @@
+"""A verification policy: whom to trust and what to ask for. The operator's word alone.
+
+It is never read from what is being verified, nor from ``wheelmark.toml``. Reference: ``docs/reference/policy.md``.
+"""
+
+from __future__ import annotations
+
+from wheelmark.verify.policy.model import (
+    ANY,
+    SCHEMA_VERSION,
+    VERSION,
+    Denial,
+    Example,
+    Kind,
+    Policy,
+    Predicate,
+    Requirement,
+    RootRule,
+    Severity,
+    Signer,
+)
+from wheelmark.verify.policy.reader import load_policy, read_policy
+
+__all__ = [
+    "ANY",
+    "SCHEMA_VERSION",
+    "VERSION",
+    "Denial",
+    "Example",
+    "Kind",
+    "Policy",
+    "Predicate",
+    "Requirement",
+    "RootRule",
+    "Severity",
+    "Signer",
+    "load_policy",
+    "read_policy",
+]
