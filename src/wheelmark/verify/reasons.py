@@ -49,6 +49,7 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
             "root-empty": "The root names no certificate authority or no transparency log.",
             "state-permissions": "Others can enter the state directory.",
             "state-directory": "The state directory cannot be used.",
+            "state-full": "No room is left in the state directory for a private copy.",
         },
     },
     Answer.INPUT: {
