@@ -15,7 +15,7 @@ from wheelmark.binaries.wheel import read_wheel
 from wheelmark.config import AuditGate, load_declaration
 from wheelmark.gates.context import Context, SecondWheel
 from wheelmark.lock import Pin
-from wheelmark.lock.pins import render_pins
+from wheelmark.packages.pins import render_pins
 
 ROOT = Path(__file__).parents[1]
 Json = dict[str, Any]

@@ -44,6 +44,8 @@ class Exit(enum.IntEnum):
     """A program that was run failed."""
     STATE = 14
     """The release directory is not in the state that this step needs (for instance: not built yet)."""
+    MACHINE = 15
+    """Nothing of the release fits this machine, or what was named does not."""
     INTERNAL = 70
     """A defect in Wheelmark itself (sysexits EX_SOFTWARE)."""
     INTERRUPTED = 130
@@ -151,6 +153,13 @@ class StateError(WheelmarkError):
 
     exit_code = Exit.STATE
     reason = "state"
+
+
+class MachineError(WheelmarkError):
+    """Nothing of a release fits this machine or environment, or what was named does not."""
+
+    exit_code = Exit.MACHINE
+    reason = "machine"
 
 
 class RejectedError(WheelmarkError):

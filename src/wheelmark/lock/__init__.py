@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from wheelmark.lock.environment import Environment, locked_environment
-from wheelmark.lock.pins import Pin, parse_pins, read_pins
 from wheelmark.lock.plan import runtime_lock
 from wheelmark.lock.resolve import LockResult, LockState, lock_files
+from wheelmark.packages.pins import Pin, parse_pins, read_pins
 
 __all__ = [
     "Environment",

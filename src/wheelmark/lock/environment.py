@@ -23,7 +23,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import re
 import shutil
 import sys
 import venv
@@ -35,9 +34,8 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from wheelmark import digests
 from wheelmark.errors import CommandError, InputError, LockError
-from wheelmark.lock import installer
-from wheelmark.lock.index import read_sources
-from wheelmark.lock.pins import Pin, read_pins
+from wheelmark.packages import installer
+from wheelmark.packages.pins import Pin, read_pins
 
 _FORMAT = 1
 _MARKER = "wheelmark-environment.json"
@@ -168,8 +166,6 @@ def _make(environment: Environment, pins: Sequence[Pin], snapshots: Sequence[_Sn
     """Step 2."""
     root = environment.root
     work = root / "wheelmark-install"
-    uv = installer.find_uv()
-    sources = read_sources() if uv else None
     root.parent.mkdir(parents=True, exist_ok=True)
     venv.EnvBuilder(symlinks=True, with_pip=False).create(root)
     work.mkdir()
@@ -181,64 +177,12 @@ def _make(environment: Environment, pins: Sequence[Pin], snapshots: Sequence[_Sn
         shutil.copyfile(snapshot.path, copy)
         lines.append(f"{snapshot.name} @ {copy.as_uri()} --hash=sha256:{snapshot.sha256}\n")
     requirements.write_text("".join(lines), encoding="utf-8")
-    common = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", str(requirements)]
     try:
-        if uv and sources:
-            target = [
-                "pip",
-                "install",
-                "--python",
-                str(environment.python),
-                "--index-strategy",
-                "unsafe-best-match",
-            ]
-            installer.run_uv(uv, [*target, *common], sources=sources, folder=work)
-        else:
-            installer.run_pip(["--python", str(environment.python), "install", *common], folder=work)
+        installer.install(environment.python, requirements, folder=work)
     except CommandError as error:
-        raise _install_error(error, pins, snapshots, label) from error
+        names = {pin.name for pin in pins} | {snapshot.name for snapshot in snapshots}
+        raise installer.explain(error, names, label) from error
     shutil.rmtree(work)
-
-
-_NAMED = re.compile(r"`?(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\s*==\s*[A-Za-z0-9.+!_-]+`?")
-_HASH_WORDS = ("hash mismatch", "hash-checking", "do not match the hashes", "hashes are required")
-_ABSENT_WORDS = (
-    "no solution found",
-    "no version of",
-    "not found in the",
-    "no matching distribution",
-    "no wheels",
-)
-
-
-def _install_error(
-    error: CommandError, pins: Sequence[Pin], snapshots: Sequence[_Snapshot], label: str
-) -> LockError | CommandError:
-    """What the installer's words mean; anything not understood stays the installer's own error."""
-    text = " ".join(error.output.split())
-    words = text.lower()
-    known = {pin.name for pin in pins} | {snapshot.name for snapshot in snapshots}
-    named = [canonicalize_name(match["name"]) for match in _NAMED.finditer(text)]
-    name = next((candidate for candidate in named if candidate in known), "a package")
-    if any(phrase in words for phrase in _HASH_WORDS):
-        return LockError(
-            f"{name} of {label} is not the locked bytes\n{_indented(error.output)}",
-            cause="the file that was found has another sha256 than the lock: other build, changed or damaged file",
-            fix=f"find out where {name} comes from; if the change is wanted: wheelmark lock --upgrade",
-            reason="lock-hash",
-        )
-    if any(phrase in words for phrase in _ABSENT_WORDS):
-        return LockError(
-            f"{name} of {label} was not found as a wheel for this machine\n{_indented(error.output)}",
-            cause="no index or wheel folder that pip is configured with has it",
-            fix=f"give pip an index or find-links with {name}, or: wheelmark lock --upgrade",
-            reason="lock-unavailable",
-        )
-    return error
-
-
-def _indented(output: str) -> str:
-    return "\n".join(f"    {line}" for line in output.strip().splitlines()[-12:])
 
 
 def _installed(environment: Environment) -> dict[str, importlib.metadata.Distribution]:

@@ -24,10 +24,10 @@ from packaging.utils import canonicalize_name
 from wheelmark import digests
 from wheelmark.config import Declaration, HostArch
 from wheelmark.errors import CommandError, LockError
-from wheelmark.lock import installer
-from wheelmark.lock.index import PackageSources, read_sources
-from wheelmark.lock.pins import Pin, header_field, parse_pins, read_pins, render_pins
 from wheelmark.lock.plan import FOLDER, PYTHON, LockPlan, Torch, is_accelerator, plans
+from wheelmark.packages import installer
+from wheelmark.packages.index import PackageSources, read_sources
+from wheelmark.packages.pins import Pin, header_field, parse_pins, read_pins, render_pins
 
 
 class LockState(enum.Enum):

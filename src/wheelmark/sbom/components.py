@@ -30,7 +30,7 @@ from wheelmark.attest.sbom import ROLE
 from wheelmark.binaries.elf import read_elf
 from wheelmark.binaries.kernelmanifest import Kernel, Toolchain, Variant
 from wheelmark.build.native import NativeToolchain
-from wheelmark.lock.pins import Pin
+from wheelmark.packages.pins import Pin
 from wheelmark.sbom.inputs import Facts, Inputs
 
 Json = dict[str, Any]

@@ -29,7 +29,7 @@ from wheelmark.build.native import NativeLibrary
 from wheelmark.build.wheel import wheel_name, wheel_version
 from wheelmark.config import Declaration, TargetRow
 from wheelmark.errors import BuildError, InputError
-from wheelmark.lock.pins import Pin, read_pins
+from wheelmark.packages.pins import Pin, read_pins
 from wheelmark.sbom import components
 from wheelmark.sbom.components import Json, component
 from wheelmark.sbom.inputs import Facts, Inputs, license_expression, read_inputs

@@ -46,6 +46,11 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
             "root-digest": "The root's bytes have another digest than the policy names.",
             "root-shape": "The file is not a Sigstore trusted root, or has a malformed field.",
             "root-no-start": "A log or an authority of the root has no start of validity.",
+            "root-unreachable": "The TUF repository cannot be reached; the earlier root stays.",
+            "root-update": "What the TUF repository serves is refused: signature, expiry, version or bytes.",
+            "root-bootstrap": "The first `root.json` is absent, is no TUF root, or is not the one that trust began with.",
+            "root-url": "Not an address of a TUF repository.",
+            "root-name": "Not a name for a root, or one that is taken.",
             "root-empty": "The root names no certificate authority or no transparency log.",
             "state-permissions": "Others can enter the state directory.",
             "state-directory": "The state directory cannot be used.",
@@ -195,6 +200,13 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
             "kernel-copy": "The code objects in the release are not those of the wheel.",
             "release-target": "A wheel, and the list of targets or the target that it stands under, disagree.",
         },
+        "Installed files": {
+            "installed-changed": "An installed file has other bytes than the verified wheel, or is no plain file.",
+            "installed-missing": "A file of the verified wheel is not there any more.",
+            "installed-added": "A file that neither the wheel nor its installation accounts for.",
+            "installed-replaced": "What is installed under this name was put there by something else since.",
+            "receipt-malformed": "The receipt of the installation is not one that Wheelmark wrote.",
+        },
     },
     Answer.MISSING: {
         "Evidence": {
@@ -202,6 +214,7 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
             "predicate-missing": "A predicate that the policy asks for is not among the signed statements.",
             "gate-missing": "A gate that the policy asks for has no result.",
             "wheel-absent": "The release holds no wheel.",
+            "receipt-absent": "There is no receipt of such an installation on this machine.",
         },
     },
     Answer.UNCHECKED: {

@@ -12,8 +12,9 @@ import pytest
 from packages import make_wheel
 from wheelmark import digests
 from wheelmark.errors import LockError
-from wheelmark.lock import Environment, Pin, installer, locked_environment
-from wheelmark.lock.pins import render_pins
+from wheelmark.lock import Environment, Pin, locked_environment
+from wheelmark.packages import installer
+from wheelmark.packages.pins import render_pins
 
 
 @pytest.fixture(params=["uv", "pip"])

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from checkouts import REPOSITORY, Checkout
 from presence import not_run
 from wheelmark.lock.environment import Environment, locked_environment
-from wheelmark.lock.pins import read_pins
+from wheelmark.packages.pins import read_pins
 
 # Not jwt, though our own code does not use it here: sigstore needs it.
 ABSENT = (

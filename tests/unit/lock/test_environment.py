@@ -4,8 +4,9 @@ import pytest
 
 from wheelmark.errors import CommandError, InputError, LockError
 from wheelmark.lock import Pin, locked_environment
-from wheelmark.lock.environment import _install_error, merge_pins
-from wheelmark.lock.pins import render_pins
+from wheelmark.lock.environment import merge_pins
+from wheelmark.packages import installer
+from wheelmark.packages.pins import render_pins
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 
@@ -76,7 +77,7 @@ UNREACHABLE = (
 )
 def test_what_an_installer_says_names_package_and_lock(output: str, name: str, reason: str) -> None:
     pins = [Pin(name=package, version="1", hashes=(A,)) for package in ("idna", "torch")]
-    error = _install_error(CommandError(["uv"], 1, output), pins, [], "runtime-cpu.txt")
+    error = installer.explain(CommandError(["uv"], 1, output), {pin.name for pin in pins}, "runtime-cpu.txt")
     assert error.reason == reason
     if name:
         assert error.what.startswith(f"{name} of runtime-cpu.txt")

@@ -18,7 +18,7 @@ from wheelmark.binaries.wheel import Wheel, read_wheel
 from wheelmark.build.wheel import assemble_wheel
 from wheelmark.config import Declaration
 from wheelmark.errors import BuildError, ConfigError, InputError, ToolError
-from wheelmark.lock.pins import read_pins
+from wheelmark.packages.pins import read_pins
 from wheelmark.sbom import describe_wheel, embedded_document, schema, validate
 from wheelmark.sbom.components import purl
 from wheelmark.sbom.inputs import read_inputs

@@ -4,7 +4,7 @@ import pytest
 
 from wheelmark.errors import LockError
 from wheelmark.lock import Pin, parse_pins, read_pins
-from wheelmark.lock.pins import header_field, render_pins
+from wheelmark.packages.pins import header_field, render_pins
 
 A, B = "a" * 64, "b" * 64
 

@@ -1,4 +1,4 @@
-from wheelmark.lock.index import sources_from
+from wheelmark.packages.index import sources_from
 
 LISTED = """\
 :env:.find-links='/wheels'
