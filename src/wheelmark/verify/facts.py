@@ -57,6 +57,8 @@ class Facts:
     claims: Mapping[str, str]
     """Further extensions of the certificate, by the last number of Fulcio's arc."""
     certificate_sha256: str
+    key_id: str = ""
+    """sha256 of the managed key's SubjectPublicKeyInfo, hexadecimal; empty for a certificate's signature."""
     times: tuple[dt.datetime, ...]
     """Every signed time, earliest first; never empty."""
     log_origin: str
