@@ -42,6 +42,8 @@ class ArtifactFacts:
     """Of the release that it is from; empty where the bytes do not say."""
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Path inside -> sha256."""
+    linked_from: tuple[str, ...] = ()
+    """sha256 of what holds it by digest (an image's indexes): a statement about one of these is about it too."""
 
     @property
     def target(self) -> str:

@@ -1,0 +1,112 @@
+"""One artifact outside a release, judged with the bundles that were found for it: wheel, image or kernel pack."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from wheelmark import manifest
+from wheelmark.errors import ConfigError, InputError, WheelmarkError
+from wheelmark.verify.artifact import ArtifactFacts, read_bounded
+from wheelmark.verify.bundle import LIMITS
+from wheelmark.verify.evaluate import Attestation, Case, evaluate_artifact
+from wheelmark.verify.facts import Examiner, Facts
+from wheelmark.verify.policy import Kind, Policy
+from wheelmark.verify.release import BUNDLE
+from wheelmark.verify.verdict import Accepted, Refusal, Verdict, refusal
+
+MAX_BUNDLES = 10_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where a bundle may be read from."""
+
+    name: str
+    """As the report names it."""
+    read: Callable[[], bytes]
+    meant: bool
+    """Whether it is for this artifact (beside it, attached to it, or given) rather than found around it."""
+
+
+def judge_alone(
+    artifact: ArtifactFacts, kind: Kind, sources: Iterable[Source], policy: Policy, *, now: dt.datetime
+) -> tuple[Verdict, ...]:
+    """Verdicts on one artifact.
+
+    Args:
+        artifact: What its bytes say.
+        kind: Which requirements apply.
+        sources: Bundles; each that is meant for the artifact has to be about it.
+        policy: Whom to trust and what to ask for.
+        now: The verifier's clock, with a zone.
+
+    Raises:
+        ConfigError: The policy has no requirement for this kind and target.
+    """
+    try:
+        rule = policy.requirement(kind, artifact.target)
+    except ConfigError:
+        if not artifact.problems:
+            raise
+        # Its bytes do not say which requirement would apply, and none would take it.
+        return tuple(refusal(artifact.path, item.reason, item.text) for item in artifact.problems)
+    examiner = Examiner(policy.roots)
+    refusals: list[Refusal] = []
+    attestations: list[Attestation] = []
+    for source in sources:
+        try:
+            facts = examiner.examine(source.read(), artifact=artifact.sha256)
+        except WheelmarkError as error:
+            refusals.append(refusal(source.name, error.reason, error.what))
+            continue
+        attestations.append(Attestation(path=source.name, facts=facts))
+        if source.meant and not is_about(facts, artifact):
+            what = artifact.name or artifact.path
+            text = f"it is not about {what} with sha256 {artifact.sha256}"
+            refusals.append(refusal(source.name, "subject-digest", text))
+    case = Case(artifact=artifact, target=artifact.target, attestations=tuple(attestations))
+    found: tuple[Verdict, ...] = evaluate_artifact(case, rule, policy, now)
+    if refusals:
+        found = tuple(item for item in found if not isinstance(item, Accepted))
+    return (*refusals, *found)
+
+
+def is_about(facts: Facts, artifact: ArtifactFacts) -> bool:
+    """Whether a bundle speaks of an artifact: by name, or by the digest of it or of what holds it by digest."""
+    same = {artifact.sha256, *artifact.linked_from}
+    if facts.statement is None:
+        return facts.artifact_sha256 in same
+    return any(
+        subject.sha256 in same or (artifact.name and subject.name == artifact.name)
+        for subject in facts.statement.subjects
+    )
+
+
+def files(paths: Iterable[Path], *, meant: bool) -> Iterator[Source]:
+    """Bundle files as sources."""
+    for path in paths:
+        yield Source(name=path.name, read=lambda path=path: read_bounded(path, LIMITS.size), meant=meant)  # type: ignore[misc]
+
+
+def beside(path: Path) -> Sequence[Path]:
+    """The bundle beside a file, where there is one."""
+    found = path.with_name(path.name + BUNDLE)
+    return [found] if os.path.lexists(found) else []
+
+
+def around(release: Path) -> Sequence[Path]:
+    """The bundles of a release directory; none where it is no release.
+
+    Raises:
+        InputError: There are too many (``input-limit``).
+    """
+    if not os.path.isfile(release / manifest.NAME):  # noqa: PTH113 - Path.is_file raises for names that are too long
+        return []
+    found = sorted((release / "bundles").glob(f"*{BUNDLE}"))
+    if len(found) > MAX_BUNDLES:
+        raise InputError(f"{release} holds {len(found):,} bundles", reason="input-limit")
+    return found
