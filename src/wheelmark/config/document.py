@@ -6,7 +6,6 @@ is the only place where a key is explained.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import enum
 import inspect
@@ -18,6 +17,7 @@ from typing import Any
 
 from wheelmark.config import model
 from wheelmark.config.reader import FILE_NAME, SCHEMA_VERSION, is_required
+from wheelmark.fielddocs import field_docs
 from wheelmark.targets import Target, known_ids
 
 _NOT_KEYS = {"root"}
@@ -136,21 +136,3 @@ def _default_words(field: dataclasses.Field[Any]) -> str:
     if field.default is None or field.default == ():
         return "none"
     return f"`{field.default}`"
-
-
-def field_docs(kind: type[Any]) -> dict[str, str]:
-    """The string literal under each field of a dataclass or member of an enum: name -> text."""
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    if not isinstance(body, ast.ClassDef):
-        return {}
-    docs: dict[str, str] = {}
-    for before, after in zip(body.body, body.body[1:], strict=False):
-        match before, after:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
-                ast.Expr(value=ast.Constant(value=str(text))),
-            ):
-                docs[name] = " ".join(text.split())
-            case _:
-                continue
-    return docs

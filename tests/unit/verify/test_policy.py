@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from wheelmark.evidence import Level
 from wheelmark.trust import state
 from wheelmark.verify import policy as model
 from wheelmark.verify.policy import Kind, Policy, Predicate, load_policy, read_policy
+from wheelmark.verify.policy.tables import keys_of
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ISSUER = "https://issuer.example"
@@ -232,9 +232,9 @@ def test_the_shipped_policy_for_development(forge: Forge, monkeypatch: pytest.Mo
 
 def test_reference_page_names_every_key() -> None:
     page = (REPOSITORY / "docs" / "reference" / "policy.md").read_text(encoding="utf-8")
-    for table in (model.RootRule, model.Signer, model.Requirement):
-        for field in dataclasses.fields(table):
-            assert f"`{field.name}`" in page, f"{table.__name__}.{field.name}"
-    for words in (Kind, Predicate, Level):
+    for table in (model.RootRule, model.Signer, model.Requirement, model.Denial, model.Example):
+        for name in keys_of(table):
+            assert f"`{name}`" in page, f"{table.__name__}.{name}"
+    for words in (Kind, Predicate, Level, model.Severity):
         for word in words:
             assert f"`{word.value}`" in page, word

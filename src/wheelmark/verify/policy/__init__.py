@@ -5,11 +5,13 @@ It is never read from what is being verified, nor from ``wheelmark.toml``. Refer
 
 from __future__ import annotations
 
+from wheelmark.verify.policy.loading import load_policy, read_policy
 from wheelmark.verify.policy.model import (
     ANY,
     SCHEMA_VERSION,
     VERSION,
     Denial,
+    Document,
     Example,
     Kind,
     Policy,
@@ -19,13 +21,13 @@ from wheelmark.verify.policy.model import (
     Severity,
     Signer,
 )
-from wheelmark.verify.policy.reader import load_policy, read_policy
 
 __all__ = [
     "ANY",
     "SCHEMA_VERSION",
     "VERSION",
     "Denial",
+    "Document",
     "Example",
     "Kind",
     "Policy",

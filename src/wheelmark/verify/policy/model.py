@@ -1,7 +1,8 @@
 """The policy's model: whom to trust and what to ask for, as frozen dataclasses. Everything else is derived from it.
 
-The TOML reader, the JSON Schema and the reference page follow these fields and their docstrings. There are no
-patterns: every field of an identity is compared literally.
+The TOML reader, the JSON Schema and the reference page follow these fields and their docstrings; ``Document`` is
+what a file says, ``Policy`` the same with its roots and keys loaded. There are no patterns: every field of an
+identity is compared literally.
 """
 
 from __future__ import annotations
@@ -90,9 +91,10 @@ class RootRule:
     tuf: str = ""
     """Instead of ``path``: name of a root that ``wheelmark trust update`` keeps fresh through TUF in the state directory."""
     max_root_age: int = 0
-    """Days since TUF last vouched for the root; older is refused (``root-age``). Only with ``tuf``; 0 is no limit."""
+    """Days since TUF last vouched for the root; older is refused (``root-age``). Only with ``tuf``. Without it: no limit."""
     canonical: bool = False
-    """Whether bundles under it have to be, byte for byte, in the form that Wheelmark writes. Always so for this machine."""
+    """Whether bundles under it have to be, byte for byte, in the form that Wheelmark writes, with no field that nothing
+    authenticates. Always so for this machine."""
     second_opinion: bool = False
     """Whether sigstore-python has to accept each bundle too (imports it: about 0.4 s a process, twice the time a bundle)."""
 
@@ -106,18 +108,20 @@ class Signer:
     root: str
     """The root under which it counts."""
     issuer: str = ""
-    """The OIDC issuer, literally; one of the root's. Empty for a key."""
+    """The OIDC issuer, literally; one of the root's. Not with ``key``."""
     identity: str = ""
-    """The certificate's subject alternative name, literally and whole."""
+    """The certificate's subject alternative name, literally and whole: the first way to say who."""
     repository: str = ""
-    """Source repository, ``https://github.com/OWNER/NAME`` (Fulcio extension .12). With ``workflow`` and ``ref``."""
+    """Source repository, ``https://github.com/OWNER/NAME`` (Fulcio extension .12): the second way, with ``workflow`` and
+    ``ref``."""
     workflow: str = ""
     """Path of the workflow in the repository (``.github/workflows/release.yml``), or for a reusable workflow elsewhere its
     whole ``https://…@ref``: compared with the subject alternative name and extension .9."""
     ref: str = ""
     """Git ref that the run was for (extension .14); ``{version}`` in it stands for the version of what is verified."""
     key: Path | None = None
-    """A PEM public key, relative to the policy, of someone who signs with a bare key and logs the signature under the root."""
+    """A PEM public key, relative to the policy, of someone who signs with a bare key and logs the signature under the
+    root: the third way, with ``sha256``."""
     sha256: str = ""
     """Digest that the key file's bytes have to have."""
     key_id: str = ""
@@ -156,13 +160,13 @@ class Requirement:
     worst: Severity = Severity.NONE
     """Worst severity of a known vulnerability that may be there; one of unknown severity counts as ``critical``."""
     advisory_age: int = 0
-    """Days that the scan's advisory data may be old, by the data's own date and not the run's; 0 is no limit."""
+    """Days that the scan's advisory data may be old, by the data's own date and not the run's. Without it: no limit."""
     vex_signers: tuple[str, ...] = ()
     """Names of signers whose OpenVEX statements (``not_affected``, ``fixed``) set a vulnerability aside. Empty: none."""
     driver: str = ""
-    """Oldest driver on the machines this is for; an artifact whose kernels need a newer one is refused."""
+    """Oldest driver on the machines this is for; an artifact whose kernels need a newer one is refused. Without it: any."""
     torch: tuple[str, ...] = ()
-    """Versions of torch on those machines; each has to lie in the range that the wheel declares."""
+    """Versions of torch on those machines; each has to lie in the range that the wheel declares. Without it: any."""
     allow_partial: bool = False
     """Whether a release may lack targets of its declaration."""
     allow_snapshot: bool = False
@@ -195,8 +199,22 @@ class Example:
     reason: str = ""
     """A reason code that has to be among those given."""
     channel: str = ""
+    """The channel that it is asked for in; empty for none."""
     at: str = ""
     """The clock, RFC 3339 with a zone; empty is now."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Document:
+    """A policy as its file says it; the key ``schema = 1`` stands before everything."""
+
+    development: bool = False
+    """Whether ``this-machine`` may be a root. For the machine that signed, and for nothing else."""
+    root: tuple[RootRule, ...]
+    signer: tuple[Signer, ...]
+    require: tuple[Requirement, ...]
+    deny: tuple[Denial, ...] = ()
+    example: tuple[Example, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -214,7 +232,7 @@ class Policy:
     denials: tuple[Denial, ...] = ()
     examples: tuple[Example, ...] = ()
     development: bool = False
-    """``this-machine`` is allowed as a root. For the machine that signed, and for nothing else."""
+    """Whether ``this-machine`` may be a root."""
 
     def root(self, name: str) -> Root:
         """The root of that name."""
