@@ -57,6 +57,7 @@ class Forge:
         name: str = "embedded",
         issuers: tuple[str, ...] = (embedded.ISSUER,),
         canonical: bool = True,
+        second_opinion: bool = False,
         change: Callable[[Json], None] | None = None,
     ) -> Root:
         data = self.root_bytes
@@ -64,7 +65,14 @@ class Forge:
             document = json.loads(data)
             change(document)
             data = json.dumps(document).encode()
-        return read_root(data, name=name, issuers=issuers, level="a test's own", canonical=canonical)
+        return read_root(
+            data,
+            name=name,
+            issuers=issuers,
+            level="a test's own",
+            canonical=canonical,
+            second_opinion=second_opinion,
+        )
 
     def certificate(
         self, identity: str = embedded.RELEASE_IDENTITY, claims: Mapping[str, Any] | None = None

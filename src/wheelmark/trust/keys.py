@@ -6,6 +6,7 @@ authorities (or its log's promise) say when.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import hashlib
 
@@ -27,6 +28,16 @@ class ManagedKey:
     key_id: str
     """sha256 of the key's SubjectPublicKeyInfo, hexadecimal."""
     key: PublicKey
+
+    @property
+    def hint(self) -> str:
+        """What bundles call it."""
+        return hint_of(self.key_id)
+
+
+def hint_of(key_id: str) -> str:
+    """What Sigstore's clients call a key in a bundle: its sha256 in base64."""
+    return base64.b64encode(bytes.fromhex(key_id)).decode()
 
 
 def read_key(pem: bytes, *, root: str, what: str) -> ManagedKey:

@@ -80,6 +80,14 @@ class Authority:
     certificates: tuple[x509.Certificate, ...]
     window: Window
 
+    @property
+    def keys(self) -> frozenset[bytes]:
+        """SubjectPublicKeyInfo of each of its certificates."""
+        return frozenset(
+            item.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+            for item in self.certificates
+        )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogKey:
@@ -146,7 +154,14 @@ class Root:
 
 
 def load_root(
-    path: Path, *, name: str, sha256: str, issuers: tuple[str, ...], level: str, canonical: bool = False
+    path: Path,
+    *,
+    name: str,
+    sha256: str,
+    issuers: tuple[str, ...],
+    level: str,
+    canonical: bool = False,
+    second_opinion: bool = False,
 ) -> Root:
     """The root in ``path``, whose bytes must have the digest ``sha256``.
 
@@ -161,10 +176,12 @@ def load_root(
             fix="compare both digests with the publisher's, then correct the policy",
             reason="root-digest",
         )
-    return read_root(data, name=name, issuers=issuers, level=level, canonical=canonical)
+    return read_root(
+        data, name=name, issuers=issuers, level=level, canonical=canonical, second_opinion=second_opinion
+    )
 
 
-def this_machine(*, name: str, issuers: tuple[str, ...], level: str) -> Root:
+def this_machine(*, name: str, issuers: tuple[str, ...], level: str, second_opinion: bool = False) -> Root:
     """The root of the embedded instance on this machine, as it is now; its bundles must be canonical.
 
     Raises:
@@ -178,10 +195,25 @@ def this_machine(*, name: str, issuers: tuple[str, ...], level: str) -> Root:
             fix="run `nox -s sign` first, or name a root by path and sha256",
             reason="root-absent",
         )
-    return read_root(_read(path, name), name=name, issuers=issuers, level=level, canonical=True)
+    return read_root(
+        _read(path, name),
+        name=name,
+        issuers=issuers,
+        level=level,
+        canonical=True,
+        second_opinion=second_opinion,
+    )
 
 
-def read_root(data: bytes, *, name: str, issuers: tuple[str, ...], level: str, canonical: bool) -> Root:
+def read_root(
+    data: bytes,
+    *,
+    name: str,
+    issuers: tuple[str, ...],
+    level: str,
+    canonical: bool,
+    second_opinion: bool = False,
+) -> Root:
     """A root from its bytes.
 
     Raises:
@@ -198,6 +230,7 @@ def read_root(data: bytes, *, name: str, issuers: tuple[str, ...], level: str, c
         canonical=canonical,
         material=material,
         document=document,
+        second_opinion=second_opinion,
     )
 
 

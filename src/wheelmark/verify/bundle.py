@@ -3,8 +3,8 @@
 Versions 0.1 to 0.3 (sigstore/protobuf-specs, ``sigstore_bundle.proto``). Unknown members are refused, base64
 is strict, integers are decimal strings without leading zeros: what one reader would skip, another could act
 on. Refusals: a ``json-…`` code, ``bundle-version`` or ``bundle-shape`` (``InputError``); evidence that a
-bundle ought to carry and does not is ``log-missing``, ``proof-missing``, ``certificate-missing`` or
-``key-bundle`` (``RejectedError``).
+bundle ought to carry and does not is ``log-missing``, ``proof-missing`` or ``certificate-missing``
+(``RejectedError``).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ MEDIA_TYPES = {
 }
 CANONICAL_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 MAX_TIMESTAMPS = 32
+MAX_HINT = 1000
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
@@ -104,7 +105,9 @@ class Bundle:
 
     version: str
     certificates: tuple[bytes, ...]
-    """DER; the signing certificate first. More than one only in versions 0.1 and 0.2."""
+    """DER; the signing certificate first. More than one only in versions 0.1 and 0.2; none where a key signed."""
+    key_hint: str | None = None
+    """Where a bare key signed: what the bundle calls it. Nothing signs that; it is empty where nothing was said."""
     entry: LogEntry
     timestamps: tuple[bytes, ...]
     """RFC 3161 responses, DER."""
@@ -121,13 +124,18 @@ class Bundle:
         Equal to the bytes that were read exactly when nothing in those was superfluous.
         """
         entry, proof = self.entry, self.entry.proof
+        signer = (
+            {"certificate": {"rawBytes": _encoded(self.certificates[0])}}
+            if self.certificates
+            else {"publicKey": {"hint": self.key_hint}}
+        )
         promised = {} if entry.promise is None else {"signedEntryTimestamp": _encoded(entry.promise)}
         timestamps = [{"signedTimestamp": _encoded(token)} for token in self.timestamps]
         time = None if entry.integrated_time is None else str(entry.integrated_time)
         value = {
             "mediaType": CANONICAL_TYPE,
             "verificationMaterial": {
-                "certificate": {"rawBytes": _encoded(self.certificates[0])},
+                **signer,
                 "tlogEntries": [
                     _filled(
                         {
@@ -159,7 +167,7 @@ def read_bundle(data: bytes) -> Bundle:
 
     Raises:
         InputError: Not a bundle of a known version within bounds.
-        RejectedError: A bundle without a certificate, a log entry or an inclusion proof.
+        RejectedError: A bundle without a certificate or a key's hint, a log entry or an inclusion proof.
     """
     document = strictjson.load_object(data, what="bundle", limits=LIMITS)
     version = MEDIA_TYPES.get(_text(document, "mediaType"))
@@ -172,35 +180,42 @@ def read_bundle(data: bytes) -> Bundle:
     _known(document, "mediaType verificationMaterial messageSignature dsseEnvelope")
     material = _member(document, "verificationMaterial")
     _known(material, "publicKey x509CertificateChain certificate tlogEntries timestampVerificationData")
+    certificates, hint = _signer(material, version)
     return Bundle(
         version=version,
-        certificates=_certificates(material, version),
+        certificates=certificates,
+        key_hint=hint,
         entry=_entry(material, version),
         timestamps=_timestamps(material),
         content=_content(document),
     )
 
 
-def _certificates(material: dict[str, Any], version: str) -> tuple[bytes, ...]:
+def _signer(material: dict[str, Any], version: str) -> tuple[tuple[bytes, ...], str | None]:
+    """The certificates, or the hint of a bare key."""
     named = [field for field in ("publicKey", "x509CertificateChain", "certificate") if material.get(field)]
+    # An empty message says in protobuf that there is a key, and nothing about which.
+    if not named and material.get("publicKey") == {}:
+        named = ["publicKey"]
     if len(named) > 1:
         raise _shape(f"verificationMaterial has {' and '.join(named)}")
     if named == ["publicKey"]:
-        raise RejectedError(
-            "the bundle was signed with a bare key",
-            cause="policies here name certificate identities",
-            reason="key-bundle",
-        )
+        key = _member(material, "publicKey")
+        _known(key, "hint")
+        hint = _text(key, "hint") if "hint" in key else ""
+        if len(hint) > MAX_HINT:
+            raise _shape(f"a key hint of {len(hint):,} characters; the limit is {MAX_HINT}")
+        return (), hint
     if named == ["certificate"]:
         certificate = _member(material, "certificate")
         _known(certificate, "rawBytes")
-        return (_bytes(certificate, "rawBytes"),)
+        return (_bytes(certificate, "rawBytes"),), None
     if named == ["x509CertificateChain"] and version != "0.3":
         chain = _member(material, "x509CertificateChain")
         _known(chain, "certificates")
         certificates = tuple(_bytes(item, "rawBytes") for item in _list(chain, "certificates"))
         if certificates:
-            return certificates
+            return certificates, None
     raise RejectedError("the bundle holds no signing certificate", reason="certificate-missing")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -54,6 +54,7 @@ def load(certificates: tuple[bytes, ...]) -> x509.Certificate:
     try:
         loaded = [x509.load_der_x509_certificate(data) for data in certificates]
         roots = [item for item in loaded if item.issuer == item.subject and _is_authority(item)]
+        loaded[0].public_key()  # parsed when it is first asked for
     except Exception as error:  # a parser of another library: anything it raises is a malformed input
         raise InputError(
             f"malformed certificate: {type(error).__name__}: {error}", reason="certificate-malformed"
@@ -68,59 +69,60 @@ def load(certificates: tuple[bytes, ...]) -> x509.Certificate:
 
 
 def issued_by(certificate: x509.Certificate, authorities: Iterable[Authority]) -> tuple[Authority, ...]:
-    """The authorities one of whose certificates signed ``certificate``, whatever their windows."""
+    """The authorities that ``certificate`` names as its issuer, by name and key id (RFC 5280, section 4.2.1.1).
 
-    def signed(candidate: x509.Certificate) -> bool:
-        try:
-            certificate.verify_directly_issued_by(candidate)
-        except Exception:  # noqa: BLE001 - another name, key type or signature: not this one
-            return False
-        return True
-
-    return tuple(item for item in authorities if any(signed(member) for member in item.certificates))
+    Nothing is verified yet: ``check_chain`` does that. A certificate without an issuer's key id is tried against
+    each key under the name, since two instances may go by one name.
+    """
+    return tuple(
+        item for item in authorities if any(_is_issuer(member, certificate) for member in item.certificates)
+    )
 
 
 def check_chain(
-    certificate: x509.Certificate, authorities: Iterable[Authority], time: dt.datetime
+    certificate: x509.Certificate, authorities: Iterable[Authority], times: Sequence[dt.datetime]
 ) -> x509.Certificate:
-    """The certificate that issued ``certificate``, all valid at ``time``.
+    """The certificate that issued ``certificate``, all valid at each of ``times``.
 
     Args:
         certificate: The signing certificate.
-        authorities: Those that ``issued_by`` found.
-        time: A signed time.
+        authorities: Those of the root.
+        times: Signed times, at least one.
 
     Raises:
         RejectedError: ``certificate-expired``, ``ca-window``, ``chain`` or ``certificate-usage``.
     """
-    if not certificate.not_valid_before_utc <= time <= certificate.not_valid_after_utc:
-        raise RejectedError(
-            f"signed at {time.isoformat()}, outside the certificate's validity "
-            f"({certificate.not_valid_before_utc.isoformat()} to {certificate.not_valid_after_utc.isoformat()})",
-            reason="certificate-expired",
-        )
-    current = [authority for authority in authorities if authority.window.contains(time)]
-    if not current:
-        raise RejectedError(
-            f"the certificate authority was not trusted at {time.isoformat()}", reason="ca-window"
-        )
-    failures: list[str] = []
-    for authority in current:
-        try:
-            issuer = _build_chain(certificate, authority, time)
-        except Exception as error:  # noqa: BLE001 - every failure of the library is a refusal
-            failures.append(f"{type(error).__name__}: {error}")
-        else:
-            _check_usage(certificate)
-            return issuer
-    raise RejectedError(f"no chain to the root's authority: {'; '.join(failures)}", reason="chain")
+    issuing = issued_by(certificate, authorities)
+    chains: list[tuple[Authority, Sequence[x509.Certificate]]] = []
+    for time in times:
+        if not _is_valid(certificate, time):
+            raise RejectedError(
+                f"signed at {time.isoformat()}, outside the certificate's validity "
+                f"({certificate.not_valid_before_utc.isoformat()} to "
+                f"{certificate.not_valid_after_utc.isoformat()})",
+                reason="certificate-expired",
+            )
+        current = [authority for authority in issuing if authority.window.contains(time)]
+        if not current:
+            raise RejectedError(
+                f"the certificate authority was not trusted at {time.isoformat()}", reason="ca-window"
+            )
+        # A chain that was verified for one time needs no new public-key operation for another.
+        if not any(
+            authority in current and all(_is_valid(member, time) for member in chain)
+            for authority, chain in chains
+        ):
+            chains.append(_chain(certificate, current, time))
+    _check_usage(certificate)
+    _, (_, issuer, *_) = chains[0]
+    return issuer
 
 
 def check_transparency(
     certificate: x509.Certificate,
     issuer: x509.Certificate,
     logs: Iterable[LogKey],
-    time: dt.datetime,
+    times: Sequence[dt.datetime],
 ) -> None:
     """Check the certificate's one signed certificate timestamp (RFC 6962, section 3.2).
 
@@ -128,7 +130,7 @@ def check_transparency(
         certificate: The signing certificate.
         issuer: The certificate that issued it.
         logs: Certificate transparency logs of the root.
-        time: A signed time; the log has to be trusted then, and when it made its promise.
+        times: Signed times; the log has to be trusted then, and when it made its promise.
 
     Raises:
         RejectedError: ``sct`` or ``ct-window``.
@@ -157,7 +159,7 @@ def check_transparency(
             reason="sct",
         )
     promised = sct.timestamp.replace(tzinfo=dt.UTC)
-    if not any(log.window.contains(promised) and log.window.contains(time) for log in signed):
+    if not any(all(log.window.contains(time) for time in (promised, *times)) for log in signed):
         raise RejectedError(
             f"the certificate transparency log was not trusted at {promised.isoformat()}", reason="ct-window"
         )
@@ -200,7 +202,49 @@ def _is_authority(certificate: x509.Certificate) -> bool:
         return False
 
 
-def _build_chain(certificate: x509.Certificate, authority: Authority, time: dt.datetime) -> x509.Certificate:
+def _is_issuer(candidate: x509.Certificate, certificate: x509.Certificate) -> bool:
+    if candidate.subject != certificate.issuer:
+        return False
+    named = _key_id(certificate, x509.AuthorityKeyIdentifier)
+    if named is not None:
+        return named == _key_id(candidate, x509.SubjectKeyIdentifier)
+    try:
+        certificate.verify_directly_issued_by(candidate)
+    except Exception:  # noqa: BLE001 - another key type or signature: not this one
+        return False
+    return True
+
+
+def _key_id(
+    certificate: x509.Certificate, kind: type[x509.AuthorityKeyIdentifier | x509.SubjectKeyIdentifier]
+) -> bytes | None:
+    """What a certificate calls its issuer's key, or its own; ``None`` where it does not say, or unreadably."""
+    try:
+        return certificate.extensions.get_extension_for_class(kind).value.key_identifier
+    except Exception:  # noqa: BLE001 - absent, twice, or malformed
+        return None
+
+
+def _is_valid(certificate: x509.Certificate, time: dt.datetime) -> bool:
+    return certificate.not_valid_before_utc <= time <= certificate.not_valid_after_utc
+
+
+def _chain(
+    certificate: x509.Certificate, authorities: Iterable[Authority], time: dt.datetime
+) -> tuple[Authority, Sequence[x509.Certificate]]:
+    """An authority, and the signing certificate, the one that issued it, and so on to the authority's root."""
+    failures: list[str] = []
+    for authority in authorities:
+        try:
+            return authority, _build_chain(certificate, authority, time)
+        except Exception as error:  # noqa: BLE001 - every failure of the library is a refusal
+            failures.append(f"{type(error).__name__}: {error}")
+    raise RejectedError(f"no chain to the root's authority: {'; '.join(failures)}", reason="chain")
+
+
+def _build_chain(
+    certificate: x509.Certificate, authority: Authority, time: dt.datetime
+) -> Sequence[x509.Certificate]:
     # The defaults of the web's profile ask for a server or client usage; code signing is checked by us.
     # Everything else of the profile stays.
     any_usage = (x509.ExtendedKeyUsage, verification.Criticality.AGNOSTIC, None)
@@ -214,8 +258,7 @@ def _build_chain(certificate: x509.Certificate, authority: Authority, time: dt.d
         )
         .build_client_verifier()
     )
-    chain = verifier.verify(certificate, list(authority.certificates[:-1])).chain
-    return chain[1]
+    return verifier.verify(certificate, list(authority.certificates[:-1])).chain
 
 
 def _check_usage(certificate: x509.Certificate) -> None:

@@ -1,28 +1,27 @@
-"""A second opinion: sigstore-python has to accept what was accepted here.
+"""A second opinion, where a root asks for one: sigstore-python has to accept what was accepted here.
 
-Blind spots of verifiers differ (sigstore-python ignores the end of most trust windows and the outer log
-index; others ignore the proof's root hash). So ours looks everywhere and gives reasons, and the reference
-client, through its public API, must agree. The ends of the root's windows are taken out of what it is given:
-ours are closed intervals and were checked before, its own check leaves out an authority's last instant.
+The path is ours (``facts``): it looks everywhere, gives reasons, and costs less; that the two agree is tested
+over changes of whole families of bundles. A second implementation on every bundle takes twice the time, so it is
+the operator's choice. The ends of the root's windows are taken out of what it is given: ours are closed intervals
+and were checked before, its own check leaves out an authority's last instant. It knows no managed keys, and is not
+asked about them.
 
-Importing ``sigstore.verify`` costs 0.3 s, so it is imported when the first bundle asks, once.
+Importing ``sigstore.verify`` costs 0.3 s, so this module is imported only where a root asks.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from cryptography import x509
 
-from wheelmark.errors import RejectedError
+from wheelmark.errors import ConfigError, RejectedError
 from wheelmark.trust.roots import CONFIG_TYPE, ROOT_TYPES, Root
 
 SIGNING_CONFIG_TYPE = "application/vnd.dev.sigstore.signingconfig.v0.2+json"
-
-Check = Callable[[bytes, "bytes | None", x509.Certificate], None]
 
 
 class ReferenceClient:
@@ -32,12 +31,19 @@ class ReferenceClient:
         root: The root that it is to trust, and no other.
 
     Raises:
-        RejectedError: sigstore-python cannot use the root (``second-opinion``).
+        ConfigError: sigstore-python cannot use the root (``root-shape``).
     """
 
     def __init__(self, root: Root) -> None:
-        self._root = root
-        self._verifier: Any = None
+        try:
+            self._verifier = _verifier(root)
+        except Exception as error:  # pydantic's, sigstore's own, and what lies between
+            raise ConfigError(
+                f"trust root {root.name!r} asks for a second opinion, and sigstore-python cannot use it: "
+                f"{type(error).__name__}: {str(error)[:300]}",
+                fix="use the instance's own trusted_root.json, or leave second_opinion out",
+                reason="root-shape",
+            ) from error
 
     def check(self, bundle: bytes, artifact: bytes | None, certificate: x509.Certificate) -> None:
         """Ask it about one bundle.
@@ -50,13 +56,11 @@ class ReferenceClient:
         Raises:
             RejectedError: It does not accept the bundle (``second-opinion``).
         """
-        from sigstore.hashes import Hashed  # noqa: PLC0415 - 0.3 s, only when a bundle is verified
+        from sigstore.hashes import Hashed  # noqa: PLC0415 - 0.3 s, only where it is asked
         from sigstore.models import Bundle  # noqa: PLC0415
         from sigstore_models.common.v1 import HashAlgorithm  # noqa: PLC0415
 
         try:
-            if self._verifier is None:
-                self._verifier = self._make()
             model = Bundle.from_json(bundle)
             if artifact is None:
                 self._verifier.verify_dsse(model, _SameCertificate(certificate))
@@ -69,25 +73,26 @@ class ReferenceClient:
                 reason="second-opinion",
             ) from error
 
-    def _make(self) -> Any:
-        from sigstore.models import ClientTrustConfig  # noqa: PLC0415
-        from sigstore.verify import Verifier  # noqa: PLC0415
 
-        config = {
-            "mediaType": CONFIG_TYPE,
-            "trustedRoot": {**_without_ends(self._root.document), "mediaType": ROOT_TYPES[0]},
-            # The model wants a signing configuration beside the root; verification never reads it.
-            "signingConfig": {
-                "mediaType": SIGNING_CONFIG_TYPE,
-                "caUrls": [],
-                "oidcUrls": [],
-                "rekorTlogUrls": [],
-                "tsaUrls": [],
-                "rekorTlogConfig": {"selector": "ANY"},
-                "tsaConfig": {"selector": "ANY"},
-            },
-        }
-        return Verifier(trusted_root=ClientTrustConfig.from_json(json.dumps(config)).trusted_root)
+def _verifier(root: Root) -> Any:
+    from sigstore.models import ClientTrustConfig  # noqa: PLC0415
+    from sigstore.verify import Verifier  # noqa: PLC0415
+
+    config = {
+        "mediaType": CONFIG_TYPE,
+        "trustedRoot": {**_without_ends(root.document), "mediaType": ROOT_TYPES[0]},
+        # The model wants a signing configuration beside the root; verification never reads it.
+        "signingConfig": {
+            "mediaType": SIGNING_CONFIG_TYPE,
+            "caUrls": [],
+            "oidcUrls": [],
+            "rekorTlogUrls": [],
+            "tsaUrls": [],
+            "rekorTlogConfig": {"selector": "ANY"},
+            "tsaConfig": {"selector": "ANY"},
+        },
+    }
+    return Verifier(trusted_root=ClientTrustConfig.from_json(json.dumps(config)).trusted_root)
 
 
 class _SameCertificate:

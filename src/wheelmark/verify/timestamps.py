@@ -7,17 +7,19 @@ time-stamping usage and the imprint. The authority's window of trust is closed a
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import hashlib
 from collections.abc import Iterator, Sequence
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec, rsa, utils
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from rfc3161_client import TimeStampResponse, Verifier, VerifierBuilder, decode_timestamp_response
 
 from wheelmark.errors import InputError, RejectedError
 from wheelmark.trust.roots import Authority
 from wheelmark.verify import der
+from wheelmark.verify.twins import is_smaller_twin
 
 _IMPRINTS = {
     "2.16.840.1.101.3.4.2.1": hashlib.sha256,
@@ -41,9 +43,6 @@ _ECDSA = {
     "sha384": bytes.fromhex("06082a8648ce3d040303"),
     "sha512": bytes.fromhex("06082a8648ce3d040304"),
 }
-_EMBEDDED = "self-issued, no external trust"
-_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-"""Of P-256 (SEC 2, 2.4.2), the curve of an embedded authority."""
 
 
 def check_timestamp(token: bytes, signature: bytes, authorities: Sequence[Authority]) -> dt.datetime:
@@ -67,7 +66,7 @@ def check_timestamp(token: bytes, signature: bytes, authorities: Sequence[Author
     signing: list[Authority] = []
     for authority in authorities:
         try:
-            _verifier(authority).verify_message(response, signature)
+            _verifier(authority.certificates).verify_message(response, signature)
         except Exception as error:  # noqa: BLE001 - every failure of the library is a refusal
             failures.append(f"{type(error).__name__}: {error}")
         else:
@@ -85,27 +84,26 @@ def check_timestamp(token: bytes, signature: bytes, authorities: Sequence[Author
     return time
 
 
-def has_one_form(token: bytes, authorities: Sequence[Authority], *, carries: bool) -> bool:
+def has_one_form(token: bytes, authorities: Sequence[Authority], *, canonical: bool) -> bool:
     """Whether every byte of a verified token is signed, or is the only one that could stand there.
 
     A CMS signature covers the TSTInfo and the signed attributes. Status, versions, algorithm identifiers,
     the signer's name and the certificates are covered by nothing, and verifiers do not look at all of them.
-    An ECDSA signature (r, s) has a twin (r, n - s) that anybody can compute: the embedded authority writes the one
-    with the smaller s, and the other is refused. Of other authorities either may come, and the twin stays.
+    An ECDSA signature has a twin that anybody can compute: where the form is the canonical one, it is the smaller.
 
     Args:
         token: A token that ``check_timestamp`` accepted.
         authorities: Timestamp authorities of the root; the token has to name one of their certificates.
-        carries: Whether the signer's certificate has to be in the token, as our signers ask for; otherwise it
-            may also be left out.
+        canonical: Whether the token has to be as our signers write it: the authority's certificate is in it, and
+            of two ECDSA twins it has the smaller. Otherwise either may come.
     """
     try:
-        return any(_fits(token, item.certificates[0], carries=carries) for item in authorities)
+        return any(_fits(token, item.certificates[0], canonical=canonical) for item in authorities)
     except (InputError, ValueError):  # another number of elements than is expected
         return False
 
 
-def _fits(token: bytes, leaf: x509.Certificate, *, carries: bool) -> bool:
+def _fits(token: bytes, leaf: x509.Certificate, *, canonical: bool) -> bool:
     status, content_info = der.elements(der.only(token, der.SEQUENCE).content)
     kind, wrapped = der.elements(content_info.content)
     signed = der.elements(der.only(wrapped.content, der.SEQUENCE).content)
@@ -126,24 +124,13 @@ def _fits(token: bytes, leaf: x509.Certificate, *, carries: bool) -> bool:
         and der.only(content.content, der.OCTET_STRING).encoded == content.content
         and (version.encoded, signer_version.encoded) == (_VERSION_3, _VERSION_1)
         and (algorithms.tag, algorithms.content) == (der.SET, algorithm.encoded)
-        and [item.encoded for item in optional] in ([carried] if carries else [carried, *without])
+        and [item.encoded for item in optional] in ([carried] if canonical else [carried, *without])
         and name.encoded == der.encode(der.SEQUENCE, signer)
         and attributes.tag == der.EXPLICIT_0
         and signature.tag == der.OCTET_STRING
         and (algorithm.encoded, signature_algorithm.encoded) in _algorithms(leaf)
-        and (not _is_embedded(leaf) or _has_small_s(signature.content))
+        and (not canonical or is_smaller_twin(leaf.public_key(), signature.content))
     )
-
-
-def _is_embedded(leaf: x509.Certificate) -> bool:
-    """Whether an embedded instance issued the authority: its root says so, and gains nothing but strictness by it."""
-    names = leaf.issuer.get_attributes_for_oid(x509.NameOID.ORGANIZATION_NAME)
-    return [name.value for name in names] == [_EMBEDDED]
-
-
-def _has_small_s(signature: bytes) -> bool:
-    _, s = utils.decode_dss_signature(signature)
-    return 2 * s < _ORDER
 
 
 def _algorithms(certificate: x509.Certificate) -> Iterator[tuple[bytes, bytes]]:
@@ -177,8 +164,9 @@ def _decode(token: bytes) -> tuple[TimeStampResponse, str, bytes, dt.datetime]:
     return response, algorithm, message, time
 
 
-def _verifier(authority: Authority) -> Verifier:
-    certificates = authority.certificates
+@functools.lru_cache(maxsize=64)
+def _verifier(certificates: tuple[x509.Certificate, ...]) -> Verifier:
+    """For an authority's chain; it keeps nothing of the tokens that it verifies."""
     return VerifierBuilder(
         tsa_certificate=certificates[0] if len(certificates) > 1 else None,
         intermediates=list(certificates[1:-1]),

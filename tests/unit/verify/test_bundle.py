@@ -136,8 +136,12 @@ def test_absent_evidence_is_rejected(bundle: Json, path: str, value: Any, expect
 
 def test_bare_keys_chains_and_promises(bundle: Json) -> None:
     bare = changed(bundle, "verificationMaterial.certificate", None)
-    keyed = changed(bare, "verificationMaterial.publicKey", {"hint": "key"})
-    assert reason(keyed) == "key-bundle"
+    for hint, read in (({"hint": "key"}, "key"), ({}, ""), ({"hint": ""}, "")):
+        keyed = read_bundle(canonical(changed(bare, "verificationMaterial.publicKey", hint)))
+        assert (keyed.certificates, keyed.key_hint) == ((), read)
+    for odd in ({"hint": 1}, {"rawBytes": "AA=="}, {"hint": "x" * 2000}, "key", ["key"]):
+        assert reason(changed(bare, "verificationMaterial.publicKey", odd)) == "bundle-shape"
+    assert read_bundle(canonical(bundle)).key_hint is None
     chain = {"certificates": [found(bundle, "verificationMaterial.certificate")]}
     chained = changed(bare, "verificationMaterial.x509CertificateChain", chain)
     assert reason(chained) == "certificate-missing"  # version 0.3 has no chains

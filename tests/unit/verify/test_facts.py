@@ -474,7 +474,7 @@ def test_duplicate_key_anywhere_is_refused(examiner: Examiner, bundle: Json) -> 
 
 
 # Row 37.
-@pytest.mark.parametrize("kind", ["intoto", "rekord", "hashedrekord2", "dsse"])
+@pytest.mark.parametrize("kind", ["alpine", "rekord", "hashedrekord2", "dsse"])
 def test_log_entry_of_an_unknown_kind_is_refused(lenient: Examiner, bundle: Json, kind: str) -> None:
     body = json.loads(base64.b64decode(found(bundle, f"{ENTRY}.canonicalizedBody")))
     body["kind"] = kind
@@ -504,12 +504,15 @@ def test_whatever_a_library_raises_is_a_refusal(
     assert reason(Examiner([forge.root()]), bundle) == "library"
 
 
-def test_sigstore_python_has_to_agree(forge: Forge, bundle: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigstore_python_has_to_agree_where_the_root_asks_for_it(
+    forge: Forge, bundle: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_arguments: object) -> None:
         raise AttributeError("of a library")
 
     monkeypatch.setattr(Verifier, "verify_dsse", fail)
-    assert reason(Examiner([forge.root()]), bundle) == "second-opinion"
+    assert reason(Examiner([forge.root(second_opinion=True)]), bundle) == "second-opinion"
+    Examiner([forge.root()]).examine(canonical(bundle))
 
 
 # The canonical form.

@@ -1,4 +1,4 @@
-"""The log entry on its own: Rekor v1 entries and promises, and inclusion proofs of every small tree."""
+"""The log on its own: promises, checkpoints, and inclusion proofs of every small tree."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from forging import Forge, b64
+from forging import b64
 from wheelmark import digests
-from wheelmark.attest.dsse import PAYLOAD_TYPE
 from wheelmark.errors import RejectedError
 from wheelmark.sign.embedded.merkle import MerkleTree
 from wheelmark.trust.roots import LogKey, Window
-from wheelmark.verify import log
-from wheelmark.verify.bundle import Bundle, Envelope, LogEntry, MessageSignature, Proof
+from wheelmark.verify import log, twins
+from wheelmark.verify.bundle import LogEntry, Proof
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 SPKI = KEY.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
@@ -30,7 +28,6 @@ LOG_ID = hashlib.sha256(SPKI).digest()
 TIME = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 SECONDS = int(TIME.timestamp())
 NO_PROOF = Proof(index=0, size=1, root_hash=b"\0" * 32, hashes=(), checkpoint="")
-ARTIFACT = hashlib.sha256(b"artifact").digest()
 
 
 def log_key(**changes: Any) -> LogKey:
@@ -91,7 +88,12 @@ def test_promise_about_something_else_is_refused(changes: dict[str, Any]) -> Non
 
 
 def test_promise_without_a_time_or_of_a_newer_log_is_refused() -> None:
-    for changes in ({"integrated_time": None}, {"integrated_time": 0}, {"version": "0.0.2"}):
+    for changes in (
+        {"integrated_time": None},
+        {"integrated_time": 0},
+        {"version": "0.0.2"},
+        {"kind": "rekord"},
+    ):
         spoiled = dataclasses.replace(promised(entry()), **changes)
         assert reason(lambda made=spoiled: log.check_promise(made, [log_key()])) == "promise"  # type: ignore[misc]
 
@@ -103,108 +105,6 @@ def test_promise_of_a_log_that_was_not_trusted_then_is_refused() -> None:
         assert reason(lambda w=window: log.check_promise(made, [log_key(window=w)])) == "log-window"  # type: ignore[misc]
     assert reason(lambda: log.check_promise(made, [])) == "log-unknown"
     assert reason(lambda: log.check_promise(made, [log_key(log_id=b"x" * 32)])) == "log-unknown"
-
-
-# Bodies of Rekor v1.
-@pytest.fixture(scope="module")
-def certificate(forge: Forge) -> x509.Certificate:
-    return forge.certificate()[1]
-
-
-def bundle(content: Envelope | MessageSignature, kind: str, spec: Any, version: str = "0.0.1") -> Bundle:
-    body = digests.canonical_json({"kind": kind, "apiVersion": version, "spec": spec})
-    return Bundle(
-        version="0.3",
-        certificates=(b"",),
-        entry=entry(body, kind=kind, version=version),
-        timestamps=(),
-        content=content,
-    )
-
-
-ENVELOPE = Envelope(payload_type=PAYLOAD_TYPE, payload=b"{}", signature=b"sig", keyid="")
-MESSAGE = MessageSignature(digest=None, signature=b"sig")
-
-
-def pem(certificate: x509.Certificate) -> str:
-    return b64(certificate.public_bytes(Encoding.PEM))
-
-
-def dsse_spec(certificate: x509.Certificate, **changes: Any) -> dict[str, Any]:
-    return {
-        "envelopeHash": {"algorithm": "sha256", "value": "0" * 64},
-        "payloadHash": {"algorithm": "sha256", "value": digests.sha256(b"{}")},
-        "signatures": [{"signature": b64(b"sig"), "verifier": pem(certificate)}],
-        **changes,
-    }
-
-
-def rekord_spec(certificate: x509.Certificate, **changes: Any) -> dict[str, Any]:
-    return {
-        "data": {"hash": {"algorithm": "sha256", "value": ARTIFACT.hex()}},
-        "signature": {"content": b64(b"sig"), "publicKey": {"content": pem(certificate)}},
-        **changes,
-    }
-
-
-def test_entries_of_the_first_version_are_compared(certificate: x509.Certificate) -> None:
-    log.check_body(bundle(ENVELOPE, "dsse", dsse_spec(certificate)), certificate, None)
-    log.check_body(bundle(MESSAGE, "hashedrekord", rekord_spec(certificate)), certificate, ARTIFACT)
-
-
-def test_another_spelling_of_the_same_certificate_is_the_same(certificate: x509.Certificate) -> None:
-    text = certificate.public_bytes(Encoding.PEM).strip()
-    spec = dsse_spec(certificate, signatures=[{"signature": b64(b"sig"), "verifier": b64(text)}])
-    log.check_body(bundle(ENVELOPE, "dsse", spec), certificate, None)
-
-
-def test_entry_of_the_first_version_about_something_else_is_refused(
-    forge: Forge, certificate: x509.Certificate
-) -> None:
-    other = forge.certificate()[1]
-    envelopes: list[Any] = [
-        dsse_spec(other),
-        dsse_spec(certificate, payloadHash={"algorithm": "sha256", "value": "0" * 64}),
-        dsse_spec(certificate, payloadHash={"algorithm": "sha512", "value": digests.sha256(b"{}")}),
-        dsse_spec(certificate, signatures=[{"signature": b64(b"other"), "verifier": pem(certificate)}]),
-        dsse_spec(certificate, signatures=[]),
-        dsse_spec(certificate, signatures=[{"signature": b64(b"sig"), "verifier": "!"}]),
-        dsse_spec(certificate, signatures=dsse_spec(certificate)["signatures"] * 2),
-        dsse_spec(certificate, surprise=1),
-        {},
-        [],
-        None,
-        "x",
-    ]
-    for spec in envelopes:
-        made = bundle(ENVELOPE, "dsse", spec)
-        assert reason(lambda b=made: log.check_body(b, certificate, None)) == "log-entry"  # type: ignore[misc]
-    messages: list[Any] = [
-        rekord_spec(other),
-        rekord_spec(certificate, data={"hash": {"algorithm": "sha256", "value": "0" * 64}}),
-        rekord_spec(certificate, surprise=1),
-        {},
-    ]
-    for spec in messages:
-        made = bundle(MESSAGE, "hashedrekord", spec)
-        assert reason(lambda b=made: log.check_body(b, certificate, ARTIFACT)) == "log-entry"  # type: ignore[misc]
-
-
-@pytest.mark.parametrize(
-    ("content", "kind", "version"),
-    [
-        (MESSAGE, "dsse", "0.0.1"),
-        (ENVELOPE, "hashedrekord", "0.0.1"),
-        (ENVELOPE, "intoto", "0.0.2"),
-        (MESSAGE, "rekord", "0.0.1"),
-        (ENVELOPE, "dsse", "0.0.2"),
-    ],
-)
-def test_kind_that_does_not_go_with_the_content_is_refused(
-    certificate: x509.Certificate, content: Any, kind: str, version: str
-) -> None:
-    made = bundle(content, kind, {}, version)
-    assert reason(lambda: log.check_body(made, certificate, ARTIFACT)) == "log-kind"
 
 
 # Inclusion proofs, differentially: the tree that the log keeps, and what is recomputed here.
@@ -283,3 +183,16 @@ def test_checkpoint_of_a_log_that_was_not_trusted_then_is_refused() -> None:
     late = TIME + dt.timedelta(microseconds=1)
     assert reason(lambda: log.check_checkpoint(made, [log_key()], [TIME, late])) == "log-window"
     assert reason(lambda: log.check_checkpoint(made, [], [TIME])) == "log-unknown"
+
+
+def test_twins_of_the_logs_signatures_are_not_the_one_form() -> None:
+    smaller = {True: 0, False: 0}
+    for _ in range(40):
+        made = promised(entry(proof=dataclasses.replace(NO_PROOF, checkpoint=note())))
+        assert made.promise is not None
+        blob = base64.b64decode(made.proof.checkpoint.split()[-1])
+        both = all(twins.is_smaller_twin(KEY.public_key(), item) for item in (blob[4:], made.promise))
+        assert log.has_one_form(made, [log_key()]) is both
+        assert log.has_one_form(made, [])
+        smaller[both] += 1
+    assert all(smaller.values())
