@@ -390,7 +390,7 @@ def _check_marks(
         raise InputError("WHEEL: Root-Is-Purelib is neither true nor false", reason="wheel-metadata")
     said: set[Tag] = set()
     for text in marks.get("tag", ()):
-        if text.count("-") != 2:  # noqa: PLR2004 - interpreter, ABI, platform
+        if text.count("-") != 2 or "" in re.split(r"[-.]", text):  # noqa: PLR2004 - interpreter, ABI, platform
             raise InputError(f"WHEEL: {text[:80]!r} is not a tag", reason="wheel-metadata")
         if len(said) + _count_tags(text) > _TAGS:
             raise InputError(f"WHEEL names more than {_TAGS} tags", reason="wheel-limit")
