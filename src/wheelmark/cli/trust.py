@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from wheelmark.trust.domain import StoredRoot
+    from wheelmark.trust.updating import UpdatedRoot
 
 NAME = "trust"
-HELP = "create, export, import, rotate, back up, restore or show trust roots of this machine"
+HELP = "create, export, import, update, rotate, back up, restore or show trust roots of this machine"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +42,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     imported = step("import", "copy somebody's trusted root into the state directory")
     imported.add_argument("source", type=Path, metavar="FILE")
     imported.add_argument("--name", required=True, help="how it is called here: lowercase letters, digits, -")
+    update = step("update", "get the newest trusted root of a TUF repository (Sigstore's public one)")
+    update.add_argument(
+        "root", nargs="?", default="public", metavar="NAME", help="how it is called here (default: public)"
+    )
+    update.add_argument(
+        "--url", metavar="URL", help="where the repository's metadata lie; kept for the next time"
+    )
+    update.add_argument(
+        "--bootstrap",
+        type=Path,
+        metavar="FILE",
+        help="the root.json to begin with; not needed for the public one, nor the next time",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
     elif args.step == "import":
         found = (domain.import_root(args.source, args.name),)
         notes["next"] = "name it in a policy by path and sha256, with the issuers that it may vouch for"
+    elif args.step == "update":
+        found, notes = _update(args.root, args.url, args.bootstrap)
     elif args.step == "show":
         found = _all_roots()
     else:
@@ -79,14 +95,56 @@ def _change(embedded: ModuleType, args: argparse.Namespace) -> dict[str, str]:
     return {"next": "wheelmark trust rotate, so that no log ever has two histories"}
 
 
+def _update(
+    name: str, url: str | None, bootstrap: Path | None
+) -> tuple[tuple[StoredRoot, ...], dict[str, str]]:
+    """Refresh one root through TUF; what to write into a policy."""
+    from wheelmark.errors import ConfigError
+    from wheelmark.trust import updating
+
+    if bootstrap is not None:
+        try:
+            first = bootstrap.read_bytes()
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read {bootstrap}: {error.strerror}", reason="root-bootstrap"
+            ) from error
+    else:
+        first = updating.first_root(name) or b""
+    address = url or updating.stored_url(name)
+    if name == updating.PUBLIC and not first:
+        first = updating.public_root()
+    if not first or not address:
+        raise ConfigError(
+            f"trust root {name!r} is new here: where it lies and what to begin with has to be said",
+            fix=f"wheelmark trust update {name} --url URL --bootstrap root.json",
+            reason="root-bootstrap",
+        )
+    found = updating.update_root(name, url=address, bootstrap=first)
+    kept = updating.stored_update(name)
+    return (found,), {
+        "vouched": kept.vouched.isoformat(timespec="seconds"),
+        "bootstrap": kept.bootstrap_sha256,
+        "next": f'in a policy: [[root]] tuf = "{name}", sha256 = the bootstrap\'s',
+    }
+
+
 def _all_roots() -> tuple[StoredRoot, ...]:
     from wheelmark.errors import StateError
-    from wheelmark.trust import domain
+    from wheelmark.trust import domain, updating
 
-    found = list(domain.imported_roots())
+    found = [*domain.imported_roots(), *map(_stored, updating.updated_roots())]
     with contextlib.suppress(StateError):
         found.insert(0, domain.embedded_root())
     return tuple(found)
+
+
+def _stored(root: UpdatedRoot) -> StoredRoot:
+    from wheelmark.trust import domain, roots
+
+    read = roots.read_root(root.data, name=root.name, issuers=(), level="", canonical=False)
+    windows = tuple(item.window for item in read.material.authorities)
+    return domain.StoredRoot(name=root.name, path=root.path, sha256=root.sha256, windows=windows)
 
 
 def _embedded() -> ModuleType:

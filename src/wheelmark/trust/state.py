@@ -7,7 +7,9 @@ else can enter it: a root that others can replace is no root.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import stat
 from pathlib import Path
 
@@ -97,6 +99,31 @@ def check_private(path: Path) -> Path:
             reason="state-permissions",
         )
     return path
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Put ``data`` in place of ``path`` with mode 0600: readers see the old bytes or the new, and a crash leaves either.
+
+    Raises:
+        OSError: The file system refused.
+    """
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(partial, flags, 0o600), "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def state_path() -> Path:
