@@ -5,16 +5,21 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import json
-import os
 from pathlib import Path
 
 NAME = "verify"
-HELP = "verify a release directory or a wheel under a policy of yours"
+HELP = "verify a release, a wheel, an image or a kernel pack under a policy of yours"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a release directory, or a wheel")
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        type=Path,
+        metavar="PATH",
+        help="a release directory, a wheel, an OCI image layout directory, or a directory of compiled kernels",
+    )
     parser.add_argument(
         "--policy",
         required=True,
@@ -28,14 +33,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=Path,
         metavar="FILE",
-        help="a further bundle for a wheel (may be given more than once)",
+        help="a further bundle for a wheel, an image or kernels (may be given more than once)",
+    )
+    parser.add_argument(
+        "--reference",
+        default="",
+        metavar="DIGEST|TAG",
+        help="the image in a layout directory (default: the only one)",
+    )
+    parser.add_argument(
+        "--target", default="", metavar="TARGET", help="the target that an image has to be for (default: any)"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Verify every path; the worst of the verdicts is the exit code."""
     from wheelmark.errors import Exit, InputError
-    from wheelmark.verify import load_policy, verify_release, verify_wheel
+    from wheelmark.verify import load_policy, verify
     from wheelmark.verify.verdict import Report, refusal, worst
 
     policy = load_policy(args.policy)
@@ -43,10 +57,16 @@ def run(args: argparse.Namespace) -> int:
     reports: list[Report] = []
     for path in args.paths:
         try:
-            if path.suffix == ".whl" and not os.path.isdir(path):  # noqa: PTH112 - is_dir raises for long names
-                reports.append(verify_wheel(path, policy, now=now, bundles=args.bundle))
-            else:
-                reports.append(verify_release(path, policy, now=now))
+            reports.append(
+                verify(
+                    path,
+                    policy,
+                    now=now,
+                    bundles=args.bundle,
+                    reference=args.reference,
+                    target=args.target,
+                )
+            )
         except InputError as error:
             verdict = refusal(str(path), error.reason, error.what)
             reports.append(Report(path=str(path), policy=policy.source, verdicts=(verdict,)))

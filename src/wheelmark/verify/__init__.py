@@ -1,6 +1,6 @@
 """Verification: bounded parsing, then cryptographic facts, then a pure policy, then a verdict.
 
-``verify_release`` and ``verify_wheel`` are what the command line and deploy hooks call; ``load_policy`` reads
+``verify`` and the functions for each kind are what the command line and deploy hooks call; ``load_policy`` reads
 the operator's word. Nothing here reads ``wheelmark.toml``, the network, or a trust root that the policy does
 not name. The heavy modules are imported when something is verified.
 """
@@ -12,27 +12,111 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from wheelmark.errors import ConfigError
-from wheelmark.verify.policy import Policy, load_policy
+from wheelmark import manifest
+from wheelmark.binaries import kernelmanifest
+from wheelmark.errors import ConfigError, InputError
+from wheelmark.oci import layout
+from wheelmark.verify.circumstances import Circumstances
+from wheelmark.verify.factscache import FactsCache
+from wheelmark.verify.image import verify_one_image
+from wheelmark.verify.kernelpack import verify_one_kernel_pack
+from wheelmark.verify.policy import Kind, Policy, load_policy
 from wheelmark.verify.release import verify_release_directory
 from wheelmark.verify.verdict import Accepted, Missing, Rejected, Report, Unchecked, Verdict
 from wheelmark.verify.wheel import verify_one_wheel
 
 __all__ = [
     "Accepted",
+    "FactsCache",
     "Missing",
     "Policy",
     "Rejected",
     "Report",
     "Unchecked",
     "Verdict",
+    "kind_of",
     "load_policy",
+    "verify",
+    "verify_image",
+    "verify_kernel_pack",
     "verify_release",
     "verify_wheel",
 ]
 
 
-def verify_release(dist: Path, policy: Policy, *, now: dt.datetime) -> Report:
+def verify(
+    path: Path,
+    policy: Policy,
+    *,
+    now: dt.datetime,
+    bundles: Sequence[Path] = (),
+    reference: str = "",
+    target: str = "",
+    channel: str = "",
+    cache: FactsCache | None = None,
+) -> Report:
+    """Verify whatever lies at a path: a release directory, a wheel, an image layout or a kernel pack.
+
+    Args:
+        path: The file or directory.
+        policy: Whom to trust and what to ask for.
+        now: The verifier's clock, with a zone.
+        bundles: Further bundles; not for a release.
+        reference: Digest or tag of the image in a layout; empty for the only one.
+        target: Target that an image has to be for; empty for any.
+        channel: The channel that it is wanted for; empty for none.
+        cache: Facts of bundles and artifacts from earlier runs.
+
+    Raises:
+        InputError: It is none of these, or cannot be read.
+        ConfigError: The policy has no requirement for it.
+    """
+    match kind_of(path):
+        case Kind.RELEASE:
+            return verify_release(path, policy, now=now, channel=channel, cache=cache)
+        case Kind.WHEEL:
+            return verify_wheel(path, policy, now=now, bundles=bundles, channel=channel, cache=cache)
+        case Kind.KERNEL_PACK:
+            return verify_kernel_pack(path, policy, now=now, bundles=bundles, channel=channel, cache=cache)
+        case Kind.IMAGE:
+            return verify_image(
+                path,
+                policy,
+                now=now,
+                bundles=bundles,
+                reference=reference,
+                target=target,
+                channel=channel,
+                cache=cache,
+            )
+
+
+def kind_of(path: Path) -> Kind:
+    """What lies at a path, by the one file that makes it so.
+
+    Raises:
+        InputError: None of the kinds (``not-a-release``).
+    """
+    if path.suffix == ".whl" and not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for names that are too long
+        return Kind.WHEEL
+    for name, kind in (
+        (manifest.NAME, Kind.RELEASE),
+        (layout.MARK, Kind.IMAGE),
+        (kernelmanifest.NAME, Kind.KERNEL_PACK),
+    ):
+        if os.path.isfile(path / name):  # noqa: PTH113 - as above
+            return kind
+    raise InputError(
+        f"{path} is no release directory (no {manifest.NAME}: not signed yet?), no wheel, no image layout and no "
+        "kernel pack",
+        fix="name one of these; `nox -s sign` makes a release of dist/",
+        reason="not-a-release",
+    )
+
+
+def verify_release(
+    dist: Path, policy: Policy, *, now: dt.datetime, channel: str = "", cache: FactsCache | None = None
+) -> Report:
     """Verify a release directory; see ``wheelmark.verify.release`` for the order of what is checked.
 
     Raises:
@@ -41,25 +125,85 @@ def verify_release(dist: Path, policy: Policy, *, now: dt.datetime) -> Report:
             (``policy-inside``).
     """
     _check_outside(dist, policy)
-    return verify_release_directory(dist, policy, now=now)
+    circumstances = Circumstances(now=now, channel=channel)
+    return verify_release_directory(dist, policy, circumstances=circumstances, cache=cache)
 
 
-def verify_wheel(path: Path, policy: Policy, *, now: dt.datetime, bundles: Sequence[Path] = ()) -> Report:
+def verify_wheel(
+    path: Path,
+    policy: Policy,
+    *,
+    now: dt.datetime,
+    bundles: Sequence[Path] = (),
+    channel: str = "",
+    cache: FactsCache | None = None,
+) -> Report:
     """Verify one wheel with the bundles that lie beside it, are given, or are in its release.
 
     Raises:
         InputError: The wheel cannot be read.
         ConfigError: The policy has no requirement for such a wheel.
     """
-    return verify_one_wheel(path, policy, now=now, bundles=bundles)
+    circumstances = Circumstances(now=now, channel=channel)
+    return verify_one_wheel(path, policy, circumstances=circumstances, bundles=bundles, cache=cache)
 
 
-def _check_outside(dist: Path, policy: Policy) -> None:
+def verify_image(
+    path: Path,
+    policy: Policy,
+    *,
+    now: dt.datetime,
+    bundles: Sequence[Path] = (),
+    reference: str = "",
+    target: str = "",
+    channel: str = "",
+    cache: FactsCache | None = None,
+) -> Report:
+    """Verify an image in an OCI layout directory; see ``wheelmark.verify.image`` for what is checked.
+
+    Raises:
+        InputError: This is no layout, or holds no such image.
+        ConfigError: The policy has no requirement for such an image, or lies in the layout (``policy-inside``).
+    """
+    _check_outside(path, policy)
+    circumstances = Circumstances(now=now, channel=channel)
+    return verify_one_image(
+        path,
+        policy,
+        circumstances=circumstances,
+        bundles=bundles,
+        reference=reference,
+        target=target,
+        cache=cache,
+    )
+
+
+def verify_kernel_pack(
+    path: Path,
+    policy: Policy,
+    *,
+    now: dt.datetime,
+    bundles: Sequence[Path] = (),
+    channel: str = "",
+    cache: FactsCache | None = None,
+) -> Report:
+    """Verify a directory of compiled kernels with their manifest.
+
+    Raises:
+        InputError: The manifest cannot be read.
+        ConfigError: The policy has no requirement for such kernels, or lies among them (``policy-inside``).
+    """
+    _check_outside(path, policy)
+    circumstances = Circumstances(now=now, channel=channel)
+    return verify_one_kernel_pack(path, policy, circumstances=circumstances, bundles=bundles, cache=cache)
+
+
+def _check_outside(folder: Path, policy: Policy) -> None:
     """A release does not grade itself: its own files never are the policy."""
-    inside = os.path.join(os.path.realpath(dist), "")  # noqa: PTH118 - Path drops the separator at the end
+    inside = os.path.join(os.path.realpath(folder), "")  # noqa: PTH118 - Path drops the separator at the end
     if os.path.realpath(policy.source).startswith(inside):
         raise ConfigError(
-            f"the policy {policy.source} lies in {dist}, which it is to judge",
+            f"the policy {policy.source} lies in {folder}, which it is to judge",
             cause="whoever made the release wrote it, or could have",
             fix="name a policy of your own, from elsewhere",
             reason="policy-inside",

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from wheelmark import manifest
 from wheelmark.errors import ConfigError, InputError, WheelmarkError
 from wheelmark.verify.artifact import ArtifactFacts, read_bounded
 from wheelmark.verify.bundle import LIMITS
-from wheelmark.verify.evaluate import Attestation, Case, evaluate_artifact
+from wheelmark.verify.case import Attestation, Case
+from wheelmark.verify.circumstances import Circumstances
+from wheelmark.verify.evaluate import evaluate_artifact
 from wheelmark.verify.facts import Examiner, Facts
+from wheelmark.verify.factscache import FactsCache
 from wheelmark.verify.policy import Kind, Policy
 from wheelmark.verify.release import BUNDLE
-from wheelmark.verify.verdict import Accepted, Refusal, Verdict, refusal
+from wheelmark.verify.trail import Judgement
+from wheelmark.verify.verdict import Accepted, Refusal, refusal
 
 MAX_BUNDLES = 10_000
+_NONE: Mapping[str, str] = {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,28 +37,38 @@ class Source:
 
 
 def judge_alone(
-    artifact: ArtifactFacts, kind: Kind, sources: Iterable[Source], policy: Policy, *, now: dt.datetime
-) -> tuple[Verdict, ...]:
-    """Verdicts on one artifact.
+    artifact: ArtifactFacts,
+    kind: Kind,
+    sources: Iterable[Source],
+    policy: Policy,
+    *,
+    circumstances: Circumstances,
+    cache: FactsCache | None = None,
+    members: Mapping[str, str] = _NONE,
+) -> Judgement:
+    """The judgement on one artifact.
 
     Args:
         artifact: What its bytes say.
         kind: Which requirements apply.
         sources: Bundles; each that is meant for the artifact has to be about it.
         policy: Whom to trust and what to ask for.
-        now: The verifier's clock, with a zone.
+        circumstances: The clock, the channel, and what this machine has seen.
+        cache: Facts of bundles from earlier runs.
+        members: Further subject names -> sha256 that a statement has to be right about where it names them.
 
     Raises:
-        ConfigError: The policy has no requirement for this kind and target.
+        ConfigError: The policy has no requirement for this kind and target in this channel.
     """
     try:
-        rule = policy.requirement(kind, artifact.target)
+        rule = policy.requirement(kind, artifact.target, channel=circumstances.channel)
     except ConfigError:
         if not artifact.problems:
             raise
         # Its bytes do not say which requirement would apply, and none would take it.
-        return tuple(refusal(artifact.path, item.reason, item.text) for item in artifact.problems)
-    examiner = Examiner(policy.roots)
+        refused = tuple(refusal(artifact.path, item.reason, item.text) for item in artifact.problems)
+        return Judgement(verdicts=refused, steps=())
+    examiner = Examiner(policy.roots, policy.keys, cache=cache)
     refusals: list[Refusal] = []
     attestations: list[Attestation] = []
     for source in sources:
@@ -68,11 +82,15 @@ def judge_alone(
             what = artifact.name or artifact.path
             text = f"it is not about {what} with sha256 {artifact.sha256}"
             refusals.append(refusal(source.name, "subject-digest", text))
+        for name in _wrong(facts, members):
+            text = f"it is about {name} with another sha256 than lies here"
+            refusals.append(refusal(source.name, "subject-digest", text))
     case = Case(artifact=artifact, target=artifact.target, attestations=tuple(attestations))
-    found: tuple[Verdict, ...] = evaluate_artifact(case, rule, policy, now)
-    if refusals:
-        found = tuple(item for item in found if not isinstance(item, Accepted))
-    return (*refusals, *found)
+    judged = evaluate_artifact(case, rule, policy, circumstances)
+    if not refusals:
+        return judged
+    kept = tuple(item for item in judged.verdicts if not isinstance(item, Accepted))
+    return Judgement(verdicts=(*refusals, *kept), steps=judged.steps)
 
 
 def is_about(facts: Facts, artifact: ArtifactFacts) -> bool:
@@ -84,6 +102,11 @@ def is_about(facts: Facts, artifact: ArtifactFacts) -> bool:
         subject.sha256 in same or (artifact.name and subject.name == artifact.name)
         for subject in facts.statement.subjects
     )
+
+
+def _wrong(facts: Facts, members: Mapping[str, str]) -> list[str]:
+    subjects = facts.statement.subjects if facts.statement is not None else ()
+    return [item.name for item in subjects if members.get(item.name, item.sha256) != item.sha256]
 
 
 def files(paths: Iterable[Path], *, meant: bool) -> Iterator[Source]:

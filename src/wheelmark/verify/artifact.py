@@ -22,7 +22,7 @@ from wheelmark.targets import known_ids
 
 _OBJECT_SUFFIXES = (".cubin", ".hsaco")
 _CPUS = tuple(item.partition("-")[2] for item in known_ids() if item.startswith("cpu-"))
-_LARGEST_OBJECT = 64 << 20
+LARGEST_OBJECT = 64 << 20
 """Bytes of a code object or its manifest: ours have a few thousand, and each is wholly in memory once."""
 
 
@@ -44,6 +44,10 @@ class ArtifactFacts:
     """Path inside -> sha256."""
     linked_from: tuple[str, ...] = ()
     """sha256 of what holds it by digest (an image's indexes): a statement about one of these is about it too."""
+    kernels: KernelManifest | None = None
+    """The kernel manifest that it holds."""
+    requires: tuple[str, ...] = ()
+    """Distributions that it asks for (``Requires-Dist``), as METADATA writes them."""
 
     @property
     def target(self) -> str:
@@ -59,7 +63,6 @@ class WheelFacts(ArtifactFacts):
     """Name in METADATA; empty where the bytes could not be read."""
     platforms: tuple[str, ...] = ()
     """Of its tags, sorted; none where the bytes could not be read."""
-    kernels: KernelManifest | None = None
     kernel_files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Name of the kernel manifest and of each object -> sha256."""
 
@@ -109,6 +112,7 @@ def examine_wheel(path: Path, *, subject: str) -> WheelFacts:
         problems=problems,
         distribution=wheel.name,
         version=str(wheel.version),
+        requires=wheel.metadata.get("requires-dist", ()),
         files={name: item.sha256 for name, item in wheel.files.items()},
         platforms=wheel.platforms,
         kernels=kernels,
@@ -195,7 +199,7 @@ def _examine_kernels(
         if name not in inside
     )
     for name in [manifests[0], *inside]:
-        if wheel.files[name].size > _LARGEST_OBJECT:
+        if wheel.files[name].size > LARGEST_OBJECT:
             raise InputError(f"{name} holds {wheel.files[name].size:,} bytes", reason="wheel-limit")
     manifest = read_kernel_manifest(wheel.read(manifests[0]))
     problems += check_objects(manifest, _Objects(wheel, {PurePosixPath(name).name: name for name in inside}))

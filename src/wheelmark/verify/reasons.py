@@ -78,7 +78,8 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
             "manifest": "`release.json` is malformed or not in canonical form.",
             "manifest-version": "`release.json` has a schema version that is not known.",
             "manifest-path": "`release.json` lists an unsafe path.",
-            "not-a-release": "The path is neither a release directory nor a wheel.",
+            "not-a-release": "The path is neither a release directory, a wheel, an image layout nor a kernel pack.",
+            "image-reference": "The layout holds no image of that name or digest, or more than one where one was asked for.",
             "input-limit": "More files than a release may have.",
             "facts": "These are no facts of this verifier.",
             "input": "Malformed input.",
@@ -193,6 +194,20 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
             "kernel-manifest-target": "The kernel manifest is for another target than the wheel.",
             "kernel-manifest-missing": "Code objects without a kernel manifest, or a GPU wheel without either.",
         },
+        "Image bytes": {
+            "image-layout": "The directory is no OCI image layout of version 1.0.0.",
+            "image-unaccounted": "A file of the layout that nothing refers to, or a link.",
+            "image-missing": "A blob that a manifest lists is not there.",
+            "image-blob": "A blob has another digest or size than what refers to it says.",
+            "image-manifest": "An index, manifest or configuration is malformed, or of a type that is not read.",
+            "image-digest": "A digest of another algorithm than sha256.",
+            "image-diff-id": "The layers are not those that the configuration names.",
+            "image-layer": "A layer is no strict tar archive, or its compression is broken.",
+            "image-path": "A layer's entry or link leaves the tree, or is a device.",
+            "image-limit": "A layer is over a size, count or ratio limit.",
+            "image-platform": "Index, configuration and target disagree on the platform.",
+            "image-target": "The image is for another target than was asked for, or for none that is known.",
+        },
         "Release directory": {
             "unaccounted-file": "A file that nothing accounts for, a link, pipe or device, or a copy of a bundle.",
             "file-missing": "A file that `release.json` lists is not there.",
@@ -227,6 +242,7 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
         "Not checked": {
             "gate-unchecked": "A gate is UNCHECKED, and the policy does not let that pass.",
             "unreadable": "A file cannot be read.",
+            "image-compression": "A layer is compressed in a way that is not read here (zstd), or is no OCI 1.1 layer.",
         },
     },
 }

@@ -17,7 +17,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
-import datetime as dt
 import os
 import re
 import stat
@@ -32,12 +31,17 @@ from wheelmark.errors import InputError, WheelmarkError
 from wheelmark.manifest import Entry, Kind, ReleaseManifest
 from wheelmark.verify.artifact import WheelFacts, examine_wheel, open_plain, read_bounded
 from wheelmark.verify.bundle import LIMITS
-from wheelmark.verify.evaluate import Attestation, Case, evaluate_artifact, judge_signer
+from wheelmark.verify.case import Attestation, Case
+from wheelmark.verify.circumstances import Circumstances
+from wheelmark.verify.evaluate import evaluate_artifact
 from wheelmark.verify.facts import Examiner, Facts
+from wheelmark.verify.factscache import FactsCache
 from wheelmark.verify.policy import Kind as RuleKind
 from wheelmark.verify.policy import Policy, Predicate, Requirement, Signer
 from wheelmark.verify.rootcopy import is_known_root
-from wheelmark.verify.verdict import Accepted, Refusal, Report, Verdict, refusal
+from wheelmark.verify.signers import judge_signer
+from wheelmark.verify.trail import Judgement
+from wheelmark.verify.verdict import Accepted, Refusal, Report, Step, Verdict, refusal
 
 MAX_FILES = 100_000
 MAX_BUNDLES = 10_000
@@ -70,13 +74,16 @@ class Release:
     """Path of an SBOM -> bytes."""
 
 
-def verify_release_directory(path: Path, policy: Policy, *, now: dt.datetime) -> Report:
+def verify_release_directory(
+    path: Path, policy: Policy, *, circumstances: Circumstances, cache: FactsCache | None = None
+) -> Report:
     """Verify a release directory.
 
     Args:
         path: The directory (``dist/``).
         policy: Whom to trust and what to ask for.
-        now: The verifier's clock, with a zone.
+        circumstances: The clock, the channel, and what this machine has seen.
+        cache: Facts of bundles from earlier runs.
 
     Raises:
         InputError: This is no release directory (``not-a-release``).
@@ -88,15 +95,15 @@ def verify_release_directory(path: Path, policy: Policy, *, now: dt.datetime) ->
             reason="not-a-release",
         )
     try:
-        release = gather(path, policy)
+        release = gather(path, policy, cache=cache)
     except InputError as error:
-        verdicts: tuple[Verdict, ...] = (refusal(manifest.NAME, error.reason, error.what),)
-    else:
-        verdicts = judge(release, policy, now)
-    return Report(path=str(path), policy=policy.source, verdicts=verdicts)
+        refused = refusal(manifest.NAME, error.reason, error.what)
+        return Report(path=str(path), policy=policy.source, verdicts=(refused,))
+    judged = judge(release, policy, circumstances)
+    return Report(path=str(path), policy=policy.source, verdicts=judged.verdicts, steps=judged.steps)
 
 
-def gather(path: Path, policy: Policy) -> Release:
+def gather(path: Path, policy: Policy, *, cache: FactsCache | None = None) -> Release:
     """Read a release directory.
 
     Raises:
@@ -120,7 +127,9 @@ def gather(path: Path, policy: Policy) -> Release:
         raise InputError(
             f"{path} holds {len(bundles):,} bundles; the limit is {MAX_BUNDLES:,}", reason="input-limit"
         )
-    attestations, payloads, found = _examine_bundles(bundles, Examiner(policy.roots))  # 4
+    attestations, payloads, found = _examine_bundles(
+        bundles, Examiner(policy.roots, policy.keys, cache=cache)
+    )  # 4
     refusals += found
     refusals += list(_statements(path, present, payloads))
     refusals += list(_copies(path, present, release, policy, attestations))  # 5
@@ -145,30 +154,33 @@ def _documents(path: Path, present: set[str], entries: Sequence[Entry]) -> Itera
                     yield entry.path, data
 
 
-def judge(release: Release, policy: Policy, now: dt.datetime) -> tuple[Verdict, ...]:
+def judge(release: Release, policy: Policy, circumstances: Circumstances) -> Judgement:
     """Verdicts on everything in a release; pure.
 
     Raises:
         ConfigError: The policy has no requirement for a target.
     """
     rules = {
-        entry.path: policy.requirement(RuleKind.RELEASE, entry.target)
+        entry.path: policy.requirement(RuleKind.RELEASE, entry.target, channel=circumstances.channel)
         for entry in release.manifest.of_kind(Kind.WHEEL)
     }
     verdicts: list[Verdict] = list(release.refusals)
-    verdicts += _judge_whole(release, tuple(rules.values()), policy, now)  # 6
+    steps: list[Step] = []
+    verdicts += _judge_whole(release, tuple(rules.values()), policy, circumstances)  # 6
     for entry in release.manifest.of_kind(Kind.WHEEL):  # 7
         wheel = release.wheels.get(entry.path)
         if wheel is None:
             continue  # gather said why
         refusals = list(_wheel_in_release(release, entry, wheel))
-        found = evaluate_artifact(_case(release, entry, wheel), rules[entry.path], policy, now)
-        verdicts += [*refusals, *(item for item in found if not (refusals and isinstance(item, Accepted)))]
-    return tuple(verdicts)
+        judged = evaluate_artifact(_case(release, entry, wheel), rules[entry.path], policy, circumstances)
+        verdicts += refusals
+        verdicts += [item for item in judged.verdicts if not (refusals and isinstance(item, Accepted))]
+        steps += judged.steps
+    return Judgement(verdicts=tuple(verdicts), steps=tuple(steps))
 
 
 def _judge_whole(
-    release: Release, rules: Sequence[Requirement], policy: Policy, now: dt.datetime
+    release: Release, rules: Sequence[Requirement], policy: Policy, circumstances: Circumstances
 ) -> tuple[Verdict, ...]:
     """The verdict on ``release.json``, and on every bundle that is about something else or by somebody else."""
     expected = {entry.subject_name: entry.sha256 for entry in release.manifest.entries}
@@ -177,13 +189,14 @@ def _judge_whole(
     refusals = list(_whole_refusals(release.manifest, rules))
     for item in release.attestations:
         refusals += _strangers(item, expected)
-        answer = judge_signer(item.facts, policy, everybody, now)
+        answer = judge_signer(item.facts, policy, everybody, circumstances, version=release.manifest.version)
         if not isinstance(answer, Signer):
             refusals.append(refusal(item.path, answer[0], answer[1]))
     allowed = sorted(set(everybody).intersection(*(rule.signers for rule in rules)))
     provenance: list[tuple[Facts, Signer]] = []
     for item in release.attestations:
-        statement, answer = item.facts.statement, judge_signer(item.facts, policy, allowed, now)
+        statement = item.facts.statement
+        answer = judge_signer(item.facts, policy, allowed, circumstances, version=release.manifest.version)
         if statement is None or statement.predicate_type != Predicate.PROVENANCE.uri:
             continue
         if isinstance(answer, Signer):
@@ -228,7 +241,7 @@ def _accept_whole(release: Release, facts: Facts, signer: Signer, policy: Policy
         level=root.level,
         root=root.name,
         signer=signer.name,
-        identity=facts.identity,
+        identity=facts.identity or facts.key_id,
         issuer=facts.issuer,
         time=facts.time,
         predicates=(Predicate.PROVENANCE.uri,),
@@ -264,11 +277,13 @@ def _case(release: Release, entry: Entry, wheel: WheelFacts) -> Case:
         artifact=wheel,
         target=entry.target,
         attestations=release.attestations,
-        document=release.documents.get(sboms[0], b"") if sboms else b"",
+        documents=tuple(release.documents.get(path, b"") for path in sboms),
         evidence_files={
             PurePosixPath(item.path).stem: item.sha256 for item in about if item.kind is Kind.EVIDENCE
         },
         levels=release.manifest.levels.get(entry.target, {}),
+        release_sha256=release.manifest_sha256,
+        project=release.manifest.project,
     )
 
 

@@ -1,8 +1,12 @@
-"""SBOM closure: the signed document is about this wheel's bytes and explains every file of it."""
+"""SBOM closure: the signed document is about this artifact's bytes and explains every file of it.
+
+Of an image (an artifact without a name) the digest of the subject is compared and nothing else: its SBOM may come from
+any tool, and lists packages, not files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from wheelmark import digests, strictjson
 from wheelmark.attest.sbom import read_sbom, unexplained_files
@@ -19,8 +23,10 @@ def check_description(predicate: Mapping[str, object], wheel: ArtifactFacts) -> 
 
     Args:
         predicate: A CycloneDX document, from a signed statement.
-        wheel: The wheel that the statement is about.
+        wheel: The wheel, image or kernel pack that the statement is about.
     """
+    if not wheel.name:
+        return _check_subject(predicate, wheel)
     try:
         found = read_sbom(digests.canonical_json(dict(predicate)))
     except InputError as error:
@@ -34,6 +40,21 @@ def check_description(predicate: Mapping[str, object], wheel: ArtifactFacts) -> 
         shown = ", ".join(odd[:_SHOWN]) + (f" and {len(odd) - _SHOWN} more" if len(odd) > _SHOWN else "")
         problems.append(Problem(reason="sbom-subject", text=f"SBOM and wheel differ on {shown}"))
     return tuple(problems)
+
+
+def _check_subject(predicate: Mapping[str, object], image: ArtifactFacts) -> tuple[Problem, ...]:
+    metadata = predicate.get("metadata")
+    component = metadata.get("component") if isinstance(metadata, Mapping) else None
+    hashes = component.get("hashes") if isinstance(component, Mapping) else None
+    said = [
+        item.get("content")
+        for item in (hashes if isinstance(hashes, Sequence) else ())
+        if isinstance(item, Mapping) and item.get("alg") == "SHA-256"
+    ]
+    if len(said) == 1 and said[0] in {image.sha256, *image.linked_from}:
+        return ()
+    shown = ", ".join(str(item)[:80] for item in said[:_SHOWN]) or "no bytes"
+    return (Problem(reason="sbom-subject", text=f"the SBOM describes {shown}, not this image"),)
 
 
 def same_document(predicate: Mapping[str, object], document: bytes) -> bool:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path
 
 from wheelmark.verify import alone
 from wheelmark.verify.artifact import examine_wheel
+from wheelmark.verify.circumstances import Circumstances
+from wheelmark.verify.factscache import FactsCache
 from wheelmark.verify.policy import Kind, Policy
 from wheelmark.verify.verdict import Report
 
 
-def verify_one_wheel(path: Path, policy: Policy, *, now: dt.datetime, bundles: Sequence[Path] = ()) -> Report:
+def verify_one_wheel(
+    path: Path,
+    policy: Policy,
+    *,
+    circumstances: Circumstances,
+    bundles: Sequence[Path] = (),
+    cache: FactsCache | None = None,
+) -> Report:
     """Verify a wheel with the bundle beside it, those given, and those of the release that it lies in.
 
     Args:
         path: The wheel.
         policy: Whom to trust and what to ask for.
-        now: The verifier's clock, with a zone.
+        circumstances: The clock, the channel, and what this machine has seen.
         bundles: Further bundles; each has to be about this wheel.
+        cache: Facts of bundles from earlier runs.
 
     Raises:
         InputError: The wheel cannot be read.
@@ -30,5 +39,5 @@ def verify_one_wheel(path: Path, policy: Policy, *, now: dt.datetime, bundles: S
         *alone.files([*alone.beside(path), *bundles], meant=True),
         *alone.files(alone.around(path.absolute().parent.parent), meant=False),
     ]
-    verdicts = alone.judge_alone(wheel, Kind.WHEEL, sources, policy, now=now)
-    return Report(path=str(path), policy=policy.source, verdicts=verdicts)
+    judged = alone.judge_alone(wheel, Kind.WHEEL, sources, policy, circumstances=circumstances, cache=cache)
+    return Report(path=str(path), policy=policy.source, verdicts=judged.verdicts, steps=judged.steps)

@@ -1,0 +1,430 @@
+"""Layers: tar archives, read as a stream and so strictly that unpacking one cannot leave the image's tree.
+
+Sources: POSIX.1-2017 ``pax`` (ustar and extended headers), GNU tar's long names and base-256 numbers, OCI image
+specification ``layer.md``. Accepted are regular files, folders, hard and symbolic links with relative paths below the
+root. Refused: devices, pipes, sparse files, global headers, a path twice, an entry below what the same layer made a
+link or a file, a hard link or a relative symbolic link that leads out of the tree, anything behind the end.
+Absolute symbolic links are common in operating systems, and start at the image's own root.
+
+=================  ==========================================================================
+reason             what was found
+=================  ==========================================================================
+``image-layer``    the archive or its compression is malformed, or holds what is not accepted
+``image-path``     a path or a link that leaves the tree, a device, a pipe
+``image-limit``    too many entries, too many bytes, or a decompression bomb
+``image-compression``  a compression that cannot be read here
+=================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import NoReturn, Protocol
+
+from wheelmark.errors import InputError
+from wheelmark.oci import types
+
+BLOCK = 512
+_CHUNK = 1 << 18
+_WINDOW = 1 << 15
+"""Bytes given to the decompressor at once: what is left at the end of a gzip member is copied."""
+_TEXT_LIMIT = 64 << 10
+"""Bytes of an extended header or a long name."""
+_LONGEST_PATH = 4096
+_GZIP = 31
+"""zlib: a gzip header with the largest window."""
+_BASE_256 = 0x80
+_RATIO_FREE = 16 << 20
+_INERT_RECORDS = ("atime", "ctime", "mtime", "comment", "charset", "hdrcharset")
+
+
+class Kind(enum.Enum):
+    """What an entry is."""
+
+    FILE = "file"
+    FOLDER = "folder"
+    HARD_LINK = "hard link"
+    SYMBOLIC_LINK = "symbolic link"
+
+
+_KINDS = {
+    b"0": Kind.FILE,
+    b"\0": Kind.FILE,
+    b"1": Kind.HARD_LINK,
+    b"2": Kind.SYMBOLIC_LINK,
+    b"5": Kind.FOLDER,
+}
+_SPECIAL = {b"3": "character device", b"4": "block device", b"6": "pipe"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerLimits:
+    """Bounds on one layer."""
+
+    entries: int = 200_000
+    members: int = 400_000
+    """Of gzip, end to end; some tools write one for each file."""
+    total: int = 64 << 30
+    """Bytes, uncompressed."""
+    ratio: int = 300
+    """Uncompressed bytes a compressed byte, beyond the first 16 MiB."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerEntry:
+    """One entry of a layer."""
+
+    path: str
+    """Relative to the root, without ``./``; empty for the root itself."""
+    kind: Kind
+    mode: int
+    uid: int
+    gid: int
+    size: int
+    """Bytes of a file; zero of anything else."""
+    link: str
+    """Where a link leads, as it stands there."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerFacts:
+    """What a layer's bytes say."""
+
+    sha256: str
+    """As it is stored."""
+    size: int
+    diff_id: str
+    """sha256 of it, uncompressed."""
+    entries: int
+    uncompressed: int
+    """Bytes."""
+
+
+DEFAULT_LIMITS = LayerLimits()
+
+
+class Readable(Protocol):
+    """Bytes, from the first to the last."""
+
+    def read(self, size: int, /) -> bytes | None:
+        """At most ``size`` bytes; none at the end."""
+        ...
+
+
+def read_layer(stream: Readable, media_type: str, *, limits: LayerLimits = DEFAULT_LIMITS) -> LayerFacts:
+    """Read a layer to its end; memory is bounded whatever its size.
+
+    Args:
+        stream: The blob's bytes.
+        media_type: As its descriptor says.
+        limits: Bounds.
+
+    Raises:
+        InputError: See the module's table.
+    """
+    if media_type not in {types.LAYER, types.LAYER_GZIP}:
+        known = "zstd is not read here" if media_type == types.LAYER_ZSTD else "no layer of OCI 1.1"
+        raise InputError(f"a layer of media type {media_type[:100]!r}: {known}", reason="image-compression")
+    stored = _Hashing(stream)
+    plain = _Plain(
+        _gunzip(stored, limits) if media_type == types.LAYER_GZIP else _blocks(stored), stored, limits
+    )
+    entries = _check_entries(plain, limits)
+    return LayerFacts(
+        sha256=stored.digest.hexdigest(),
+        size=stored.size,
+        diff_id=plain.digest.hexdigest(),
+        entries=entries,
+        uncompressed=plain.size,
+    )
+
+
+class _Hashing:
+    """The stored bytes, hashed as they are read."""
+
+    def __init__(self, stream: Readable) -> None:
+        self._stream = stream
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size) or b""
+        self.digest.update(data)
+        self.size += len(data)
+        return data
+
+
+def _blocks(stored: _Hashing) -> Iterator[bytes]:
+    while data := stored.read(_CHUNK):
+        yield data
+
+
+def _gunzip(stored: _Hashing, limits: LayerLimits) -> Iterator[bytes]:
+    """The bytes of one or several gzip members, end to end."""
+    waiting = stored.read(_WINDOW)
+    if not waiting:
+        _refuse("an empty file is no gzip file")
+    members = 0
+    while waiting:
+        members += 1
+        if members > limits.members:
+            raise InputError(f"layer: more than {limits.members:,} gzip members", reason="image-limit")
+        inflater = zlib.decompressobj(_GZIP)
+        while not inflater.eof:
+            try:
+                piece = inflater.decompress(waiting, _CHUNK)
+            except zlib.error as error:
+                raise InputError(f"layer: {error}", reason="image-layer") from error
+            waiting = inflater.unconsumed_tail
+            if piece:
+                yield piece
+            if not waiting and not inflater.eof:
+                waiting = stored.read(_WINDOW)
+                if not waiting:
+                    _refuse("its gzip stream ends early")
+        waiting = inflater.unused_data or stored.read(_WINDOW)
+
+
+class _Plain:
+    """The uncompressed bytes, hashed and counted as they are read."""
+
+    def __init__(self, pieces: Iterator[bytes], stored: _Hashing, limits: LayerLimits) -> None:
+        self._pieces = pieces
+        self._stored = stored
+        self._limits = limits
+        self._held = memoryview(b"")
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def _more(self) -> bool:
+        piece = next(self._pieces, b"")
+        self.digest.update(piece)
+        self.size += len(piece)
+        if self.size > self._limits.total or self.size > _RATIO_FREE + self._limits.ratio * self._stored.size:
+            raise InputError(f"layer: {self.size:,} bytes out of {self._stored.size:,}", reason="image-limit")
+        self._held = memoryview(piece)
+        return bool(piece)
+
+    def skip(self, size: int) -> None:
+        """Pass over bytes.
+
+        Raises:
+            InputError: They are not there.
+        """
+        while size:
+            if not self._held and not self._more():
+                _refuse("it ends early")
+            step = min(size, len(self._held))
+            self._held = self._held[step:]
+            size -= step
+
+    def take(self, size: int) -> bytes:
+        """Bytes, fewer at the end."""
+        parts = []
+        while size and (self._held or self._more()):
+            parts.append(bytes(self._held[:size]))
+            self._held = self._held[size:]
+            size -= len(parts[-1])
+        return b"".join(parts)
+
+
+def _check_entries(plain: _Plain, limits: LayerLimits) -> int:
+    """Read every entry; what an unpacker would do with each stays below the root."""
+    seen: dict[str, Kind] = {}
+    for entry in entries(plain):
+        if len(seen) >= limits.entries:
+            raise InputError(f"layer: more than {limits.entries:,} entries", reason="image-limit")
+        if entry.path in seen:
+            _refuse(f"{entry.path[:200]!r} stands twice")
+        seen[entry.path] = entry.kind
+    for path in seen:
+        # In either order: a link that is there before, and one that takes the place of a folder afterwards.
+        folder = path
+        while "/" in folder:
+            folder = folder.rpartition("/")[0]
+            if seen.get(folder, Kind.FOLDER) is not Kind.FOLDER:
+                _unsafe(f"{path[:200]!r} lies below the {seen[folder].value} {folder[:200]!r}")
+    return len(seen)
+
+
+def entries(plain: _Plain) -> Iterator[LayerEntry]:
+    """The entries of an archive, each checked by itself, to the end of the stream.
+
+    Raises:
+        InputError: See the module's table.
+    """
+    records: dict[str, str] = {}
+    while (block := plain.take(BLOCK)) != bytes(BLOCK):
+        if len(block) != BLOCK:
+            _refuse("it ends without an end mark")
+        header = _Header(block)
+        if header.kind in {b"x", b"L", b"K"}:
+            _extend(records, header, plain)
+            continue
+        entry = _entry(header, records)
+        plain.skip(-(-entry.size // BLOCK) * BLOCK)
+        records = {}
+        yield entry
+    if records:
+        _refuse("it ends behind an extended header")
+    if plain.take(BLOCK) != bytes(BLOCK):
+        _refuse("it ends with half an end mark")
+    while rest := plain.take(_CHUNK):
+        if rest.strip(b"\0"):
+            _refuse("bytes stand behind its end mark")
+
+
+class _Header:
+    """The 512 bytes before an entry, once their checksum was right."""
+
+    def __init__(self, block: bytes) -> None:
+        said = _number(block[148:156], "checksum")
+        if said != sum(block) - sum(block[148:156]) + 8 * 0x20:
+            _refuse("a header has a wrong checksum")
+        self.magic = block[257:265]
+        if self.magic not in {b"ustar\x0000", b"ustar  \0"}:
+            _refuse("a header is neither ustar nor GNU")
+        self.kind = block[156:157]
+        self.name = _string(block[:100])
+        self.mode, self.uid, self.gid = (
+            _number(block[at : at + 8], what) for at, what in ((100, "mode"), (108, "uid"), (116, "gid"))
+        )
+        self.size = _number(block[124:136], "size")
+        self.link = _string(block[157:257])
+        if self.magic.startswith(b"ustar\0") and (prefix := _string(block[345:500])):
+            self.name = f"{prefix}/{self.name}"
+
+
+def _extend(records: dict[str, str], header: _Header, plain: _Plain) -> None:
+    """Read an extended header or a long name into ``records``."""
+    if header.size > _TEXT_LIMIT:
+        raise InputError(f"layer: an extended header of {header.size:,} bytes", reason="image-limit")
+    data = plain.take(header.size)
+    plain.skip(-header.size % BLOCK)
+    found = (
+        _pax(data)
+        if header.kind == b"x"
+        else {"path" if header.kind == b"L" else "linkpath": _decoded(data.removesuffix(b"\0"))}
+    )
+    for key, value in found.items():
+        if key in records:
+            _refuse(f"{key[:80]!r} is said twice of one entry")
+        records[key] = value
+
+
+def _pax(data: bytes) -> dict[str, str]:
+    """The records of an extended header: length, space, key, equals sign, value, line feed."""
+    found: dict[str, str] = {}
+    while data:
+        digits, space, _ = data.partition(b" ")
+        length = int(digits) if space and digits.isdigit() and len(digits) < 8 else 0  # noqa: PLR2004 - below the limit
+        record, data = data[:length], data[length:]
+        key, equals, value = record[len(digits) + 1 :].partition(b"=")
+        if not equals or not value.endswith(b"\n"):
+            _refuse("an extended header is malformed")
+        name = _decoded(key)
+        if name in found:
+            _refuse(f"{name[:80]!r} stands twice in an extended header")
+        found[name] = _decoded(value[:-1])
+    return found
+
+
+def _entry(header: _Header, records: Mapping[str, str]) -> LayerEntry:
+    for key in records:
+        known = key in {"path", "linkpath", "size", "uid", "gid", "uname", "gname", *_INERT_RECORDS}
+        if not known and not key.startswith(("SCHILY.xattr.", "LIBARCHIVE.")):
+            _refuse(f"an extended header says {key[:80]!r}")
+    name = records.get("path", header.name)
+    if header.kind in _SPECIAL:
+        _unsafe(f"{name[:200]!r} is a {_SPECIAL[header.kind]}")
+    kind = _KINDS.get(header.kind)
+    if kind is None:
+        _refuse(f"{name[:200]!r} is of type {header.kind!r}")
+    if kind is Kind.FILE and header.kind == b"\0" and name.endswith("/"):
+        kind = Kind.FOLDER  # as before POSIX
+    path = _path(name)
+    if not path and kind is not Kind.FOLDER:
+        _unsafe(f"the root is a {kind.value}")
+    size = _decimal(records["size"]) if "size" in records else header.size
+    if kind is not Kind.FILE and size:
+        _refuse(f"{kind.value} {path[:200]!r} has contents")
+    link = records.get("linkpath", header.link) if kind in {Kind.HARD_LINK, Kind.SYMBOLIC_LINK} else ""
+    if kind is Kind.HARD_LINK and not _path(link):
+        _unsafe(f"{path[:200]!r} is a hard link to the root")
+    if kind is Kind.SYMBOLIC_LINK:
+        _check_symbolic(path, link)
+    return LayerEntry(
+        path=path,
+        kind=kind,
+        mode=header.mode,
+        uid=_decimal(records["uid"]) if "uid" in records else header.uid,
+        gid=_decimal(records["gid"]) if "gid" in records else header.gid,
+        size=size,
+        link=link,
+    )
+
+
+def _path(name: str) -> str:
+    """A path below the root, in its one spelling."""
+    path = name.removesuffix("/")
+    while path.startswith("./"):
+        path = path[2:]
+    if path == ".":
+        return ""
+    if (
+        not path
+        or len(path) > _LONGEST_PATH
+        or "\0" in path
+        or any(part in {"", ".", ".."} for part in path.split("/"))
+    ):
+        _unsafe(f"unsafe path {name[:200]!r}")
+    return path
+
+
+def _check_symbolic(path: str, link: str) -> None:
+    if not link or len(link) > _LONGEST_PATH or "\0" in link:
+        _unsafe(f"{path[:200]!r} is a link to {link[:200]!r}")
+    depth = 0 if link.startswith("/") else path.count("/")
+    for part in link.split("/"):
+        depth += {"": 0, ".": 0, "..": -1}.get(part, 1)
+        if depth < 0:
+            _unsafe(f"{path[:200]!r} is a link out of the tree: {link[:200]!r}")
+
+
+def _number(field: bytes, what: str) -> int:
+    """An octal number of a header, or GNU's base-256 one."""
+    if field[0] == _BASE_256:
+        return int.from_bytes(field[1:], "big")
+    text = field.strip(b"\0 ")
+    if any(char not in b"01234567" for char in text):
+        _refuse(f"a header has the {what} {field!r}")
+    return int(text, 8) if text else 0
+
+
+def _decimal(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:  # noqa: PLR2004 - below 2**63
+        _refuse(f"an extended header has the number {text[:80]!r}")
+    return int(text)
+
+
+def _string(field: bytes) -> str:
+    return _decoded(field.partition(b"\0")[0])
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"layer: {data[:80]!r} is not UTF-8", reason="image-layer") from error
+
+
+def _unsafe(text: str) -> NoReturn:
+    raise InputError(f"layer: {text}", reason="image-path")
+
+
+def _refuse(text: str) -> NoReturn:
+    raise InputError(f"layer: {text}", reason="image-layer")
