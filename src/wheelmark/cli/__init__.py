@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 
 import wheelmark
-from wheelmark.errors import Exit, WheelmarkError
+from wheelmark.errors import INTERRUPTS, Exit, WheelmarkError
 
 COMMANDS = (
     "check",
@@ -69,7 +69,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone; there is nobody left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.INTERNAL)
-    except Exception as error:  # a defect must not end with exit code 1, which says "rejected"
+    except KeyboardInterrupt:
+        print(f"wheelmark {args.command}: interrupted; nothing half-written was left", file=sys.stderr)
+        return int(Exit.INTERRUPTED)
+    except INTERRUPTS:
+        raise
+    except BaseException as error:  # a defect must not end with exit code 1, which says "rejected"
         if os.environ.get("WHEELMARK_DEBUG"):
             raise
         print(
@@ -79,9 +84,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return int(Exit.INTERNAL)
-    except KeyboardInterrupt:
-        print(f"wheelmark {args.command}: interrupted; nothing half-written was left", file=sys.stderr)
-        return int(Exit.INTERRUPTED)
 
 
 def _delivered(code: int) -> int:

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
 
 from wheelmark import digests, strictjson
-from wheelmark.errors import ConfigError, InputError
+from wheelmark.errors import INTERRUPTS, ConfigError, InputError
 from wheelmark.trust import state
 
 THIS_MACHINE = "this-machine"
@@ -249,7 +249,9 @@ def read_material(document: Mapping[str, Any], *, name: str) -> Material:
         )
     except ConfigError:
         raise
-    except Exception as error:  # cryptography raises classes of its own beside ValueError
+    except INTERRUPTS:
+        raise
+    except BaseException as error:  # cryptography raises classes of its own beside ValueError
         raise ConfigError(
             f"trust root {name!r} has a missing or malformed field: {type(error).__name__}: {error}",
             reason="root-shape",
@@ -295,9 +297,23 @@ def _authorities(document: Mapping[str, Any], field: str, name: str) -> tuple[Au
         )
         if not chain:
             raise ConfigError(f"trust root {name!r}: an authority has no certificate", reason="root-shape")
+        for certificate in chain:
+            _read_whole(certificate)
         return Authority(certificates=chain, window=_window(item, field, name))
 
     return _each(document, field, read)
+
+
+def _read_whole(certificate: x509.Certificate) -> None:
+    """Read what is parsed when it is first asked for: a root that cannot be used is said to be one at once."""
+    _ = (
+        certificate.subject,
+        certificate.issuer,
+        list(certificate.extensions),
+        certificate.signature_hash_algorithm,
+    )
+    _ = (certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+    certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _logs(document: Mapping[str, Any], field: str, name: str) -> tuple[LogKey, ...]:

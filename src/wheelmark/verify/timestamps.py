@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from rfc3161_client import TimeStampResponse, Verifier, VerifierBuilder, decode_timestamp_response
 
-from wheelmark.errors import InputError, RejectedError
+from wheelmark.errors import INTERRUPTS, InputError, RejectedError
 from wheelmark.trust.roots import Authority
 from wheelmark.verify import der
-from wheelmark.verify.twins import is_smaller_twin
+from wheelmark.verify.twins import is_smaller_twin, smaller_twin
 
 _IMPRINTS = {
     "2.16.840.1.101.3.4.2.1": hashlib.sha256,
@@ -67,7 +67,9 @@ def check_timestamp(token: bytes, signature: bytes, authorities: Sequence[Author
     for authority in authorities:
         try:
             _verifier(authority.certificates).verify_message(response, signature)
-        except Exception as error:  # noqa: BLE001 - every failure of the library is a refusal
+        except INTERRUPTS:
+            raise
+        except BaseException as error:  # noqa: BLE001 - every failure of the library is a refusal
             failures.append(f"{type(error).__name__}: {error}")
         else:
             signing.append(authority)
@@ -103,6 +105,32 @@ def has_one_form(token: bytes, authorities: Sequence[Authority], *, canonical: b
         return False
 
 
+def with_smaller_twin(token: bytes, authorities: Sequence[Authority]) -> bytes:
+    """A token with the smaller of its ECDSA signature's twins; itself where that is no authority's of ``authorities``.
+
+    Raises:
+        InputError: Not DER of a token (``der``).
+        ValueError: Other elements than a token has.
+    """
+    status, info = der.elements(der.only(token, der.SEQUENCE).content)
+    kind, wrapped = der.elements(info.content)
+    *before, signers = der.elements(der.only(wrapped.content, der.SEQUENCE).content)
+    *fields, signature = der.elements(der.only(signers.content, der.SEQUENCE).content)
+    named = [item.certificates[0] for item in authorities if _sid(item.certificates[0]) == fields[1].encoded]
+    if signature.tag != der.OCTET_STRING or not named:
+        return token
+    twin = der.encode(der.OCTET_STRING, smaller_twin(named[0].public_key(), signature.content))
+    signer = der.encode(der.SEQUENCE, b"".join(item.encoded for item in fields) + twin)
+    content = b"".join(item.encoded for item in before) + der.encode(der.SET, signer)
+    data = der.encode(der.EXPLICIT_0, der.encode(der.SEQUENCE, content))
+    return der.encode(der.SEQUENCE, status.encoded + der.encode(der.SEQUENCE, kind.encoded + data))
+
+
+def _sid(leaf: x509.Certificate) -> bytes:
+    """How a token names the certificate of its signer: issuer and serial number (RFC 5652, section 5.3)."""
+    return der.encode(der.SEQUENCE, leaf.issuer.public_bytes() + der.encode_integer(leaf.serial_number))
+
+
 def _fits(token: bytes, leaf: x509.Certificate, *, canonical: bool) -> bool:
     status, content_info = der.elements(der.only(token, der.SEQUENCE).content)
     kind, wrapped = der.elements(content_info.content)
@@ -116,7 +144,6 @@ def _fits(token: bytes, leaf: x509.Certificate, *, canonical: bool) -> bool:
     signer_version, name, algorithm, attributes, signature_algorithm, signature = fields
     carried = [der.encode(der.EXPLICIT_0, leaf.public_bytes(Encoding.DER))]
     without = [[], [der.encode(der.EXPLICIT_0, b"")]]
-    signer = leaf.issuer.public_bytes() + der.encode_integer(leaf.serial_number)
     return (
         status.encoded == _GRANTED
         and (content_info.tag, wrapped.tag, content.tag) == (der.SEQUENCE, der.EXPLICIT_0, der.EXPLICIT_0)
@@ -125,7 +152,7 @@ def _fits(token: bytes, leaf: x509.Certificate, *, canonical: bool) -> bool:
         and (version.encoded, signer_version.encoded) == (_VERSION_3, _VERSION_1)
         and (algorithms.tag, algorithms.content) == (der.SET, algorithm.encoded)
         and [item.encoded for item in optional] in ([carried] if canonical else [carried, *without])
-        and name.encoded == der.encode(der.SEQUENCE, signer)
+        and name.encoded == _sid(leaf)
         and attributes.tag == der.EXPLICIT_0
         and signature.tag == der.OCTET_STRING
         and (algorithm.encoded, signature_algorithm.encoded) in _algorithms(leaf)
@@ -155,7 +182,9 @@ def _decode(token: bytes) -> tuple[TimeStampResponse, str, bytes, dt.datetime]:
         info = response.tst_info
         imprint, time = info.message_imprint, info.gen_time.astimezone(dt.UTC)
         algorithm, message = imprint.hash_algorithm.dotted_string, imprint.message
-    except Exception as error:  # a parser of another library: anything it raises is a malformed input
+    except INTERRUPTS:
+        raise
+    except BaseException as error:  # a parser of another library: anything it raises is a malformed input
         raise InputError(
             f"malformed timestamp: {type(error).__name__}: {error}", reason="timestamp-malformed"
         ) from error
