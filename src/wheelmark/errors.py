@@ -11,7 +11,6 @@ import enum
 import textwrap
 from collections.abc import Sequence
 
-
 INTERRUPTS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 """What a clause for everything that a library may raise lets pass. It has to catch ``BaseException``: a panic of a
 library in Rust is one (``pyo3_runtime.PanicException``), and no ``Exception``."""
