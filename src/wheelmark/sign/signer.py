@@ -4,7 +4,7 @@
 2. The client asks for a certificate, signs the statement in a DSSE envelope, has the signature timestamped and
    logged. It gives a new key and certificate well before the ten minutes of the old one are over.
 3. A bundle without an RFC 3161 timestamp is refused: the client only warns when a timestamp authority fails.
-4. The bundle is brought into canonical form.
+4. The bundle is brought into canonical form: one spelling, and of two ECDSA twins of a service the smaller.
 5. Those very bytes are verified with sigstore's verifier against the domain's trusted root and the identity
    that was asked for, and their payload is compared with the statement.
 """
@@ -30,6 +30,8 @@ from wheelmark.errors import SignError, WheelmarkError
 from wheelmark.sign import embedded
 from wheelmark.sign.domains import Domain
 from wheelmark.sign.identity import Identity, ambient_token, certified, parse_token
+from wheelmark.trust.roots import read_material
+from wheelmark.verify.oneform import in_one_form
 
 RENEW_AFTER = dt.timedelta(minutes=5)
 """Age at which a certificate is replaced; Fulcio's live ten minutes."""
@@ -63,7 +65,9 @@ class Signer:
         """How many certificates were asked for so far."""
         try:
             parsed = ClientTrustConfig.from_json(config.decode())
-            self._trusted_root = digests.canonical_json(strictjson.loads(config)["trustedRoot"])
+            root = strictjson.loads(config)["trustedRoot"]
+            self._trusted_root = digests.canonical_json(root)
+            self._material = read_material(root, name=domain.value)
             self._context = client.SigningContext.from_trust_config(parsed)
             self._verifier = Verifier(trusted_root=parsed.trusted_root)
         except Exception as error:  # pydantic, Unicode and sigstore's own
@@ -124,9 +128,19 @@ class Signer:
             raise self._failure("signing failed", error) from error
         if bundle.verification_material.timestamp_verification_data is None:
             raise self._no_timestamp()
-        data = canonical_bundle(bundle.to_json().encode())
+        data = self._in_one_form(bundle)
         self._verify(data, statement)
         return data
+
+    def _in_one_form(self, bundle: Bundle) -> bytes:
+        try:
+            return in_one_form(canonical_bundle(bundle.to_json().encode()), self._material)
+        except (WheelmarkError, ValueError) as error:
+            raise SignError(
+                f"what was just signed in the {self.domain.value} domain is no bundle that verifies: {error}",
+                cause="a service answered in a form that the verifier does not take",
+                reason="not-verified",
+            ) from error
 
     def _fresh_client(self) -> client.Signer:
         if self._client is None or self._clock() - self._since >= RENEW_AFTER:

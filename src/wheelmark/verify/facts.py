@@ -328,13 +328,12 @@ def check_apart(roots: Sequence[Root], keys: Sequence[ManagedKey]) -> None:
                 reason="policy-contradiction",
             )
         for other in keys[:number]:
-            if (other.key_id, other.root) != (key.key_id, key.root) and other.key_id == key.key_id:
-                if logs[other.root] & logs[key.root]:
-                    raise ConfigError(
-                        f"one key counts under the roots {other.root!r} and {key.root!r}, which name one log",
-                        fix="name the key under one root",
-                        reason="policy-contradiction",
-                    )
+            if other.key_id == key.key_id and other.root != key.root and logs[other.root] & logs[key.root]:
+                raise ConfigError(
+                    f"one key counts under the roots {other.root!r} and {key.root!r}, which name one log",
+                    fix="name the key under one root",
+                    reason="policy-contradiction",
+                )
 
 
 def _client(root: Root) -> ReferenceClient:

@@ -8,6 +8,7 @@ Formats: Merkle proofs of RFC 9162 section 2.1.3.2, checkpoints of C2SP ``tlog-c
 from __future__ import annotations
 
 import base64
+import dataclasses
 import datetime as dt
 import hashlib
 import re
@@ -17,7 +18,7 @@ from wheelmark import digests
 from wheelmark.errors import RejectedError
 from wheelmark.trust.roots import LogKey
 from wheelmark.verify.bundle import LogEntry, Proof
-from wheelmark.verify.twins import is_smaller_twin
+from wheelmark.verify.twins import is_smaller_twin, smaller_twin
 
 _HASH = 32
 _NOTE_SIGNATURE = re.compile(r"\u2014 (\S+) (\S+)")
@@ -136,6 +137,29 @@ def has_one_form(entry: LogEntry, logs: Sequence[LogKey]) -> bool:
         signatures.append(entry.promise)
     named = [log for log in logs if log.log_id == entry.log_id]
     return all(is_smaller_twin(log.key, signature) for log in named for signature in signatures)
+
+
+def with_smaller_twins(entry: LogEntry, logs: Sequence[LogKey]) -> LogEntry:
+    """An entry with the smaller twin of each ECDSA signature of the log (``twins``).
+
+    Raises:
+        RejectedError: A checkpoint that is malformed (``checkpoint``).
+        ValueError: A signature that is.
+    """
+    named = [log.key for log in logs if log.log_id == entry.log_id]
+    if len(named) != 1:
+        return entry
+    text, separator, signatures = entry.proof.checkpoint.partition("\n\n")
+    lines = []
+    for name, blob in _note_signatures(signatures):
+        own = blob[:_HINT] == entry.log_id[:_HINT]
+        kept = blob[:_HINT] + smaller_twin(named[0], blob[_HINT:]) if own else blob
+        lines.append(f"\u2014 {name} {base64.b64encode(kept).decode()}\n")
+    checkpoint = text + separator + "".join(lines)
+    promise = entry.promise if entry.promise is None else smaller_twin(named[0], entry.promise)
+    return dataclasses.replace(
+        entry, promise=promise, proof=dataclasses.replace(entry.proof, checkpoint=checkpoint)
+    )
 
 
 def _note_signatures(text: str) -> list[tuple[str, bytes]]:

@@ -136,6 +136,7 @@ def test_entry_about_this_bundle(key: SigningKey, kind: Kind) -> None:
 
 def _changes(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], Any]]:
     """Every leaf of a JSON value, with something else in its place; and every object with a member more."""
+    found: list[tuple[tuple[Any, ...], Any]]
     if isinstance(value, dict):
         found = [(path, {**value, "surprise": 1}), (path, None), (path, {})]
         return found + [change for name, item in value.items() for change in _changes(item, (*path, name))]

@@ -45,7 +45,7 @@ def test_keys_have_the_names_that_a_log_gives_them(key: Any, details: str, diges
 
 
 def test_other_keys_are_refused() -> None:
-    for key in (ec.generate_private_key(ec.SECP256K1()), dsa.generate_private_key(1024)):
+    for key in (ec.generate_private_key(ec.SECP256K1()), dsa.generate_private_key(2048)):
         with pytest.raises(RejectedError) as caught:
             signing_key(key.public_key())
         assert caught.value.reason == "certificate-key"
