@@ -173,7 +173,7 @@ def _check_certificate(tables: Tables, signer: Signer, root: RootRule, where: st
     _literal(tables, signer.workflow, f"{where}: workflow")
     _check_workflow(tables, signer.workflow, where)
     ref = signer.ref.replace(VERSION, "0", 1)
-    _literal(tables, ref, f"{where}: ref")
+    _literal(tables, ref, f"{where}: ref", shown=signer.ref)
     if not _is_ref(ref):
         raise tables.refuse(
             f"{where}: ref {signer.ref!r} is no full name of a branch or a tag",
@@ -253,24 +253,25 @@ def _check_issuer(tables: Tables, text: str, where: str) -> None:
         raise tables.refuse(f"{where}: issuer {text!r} is no URL", _VALUE)
 
 
-def _literal(tables: Tables, text: str, where: str) -> None:
+def _literal(tables: Tables, text: str, where: str, *, shown: str = "") -> None:
     """Refuse a value that was meant as something else than itself."""
+    said = f"{where} {(shown or text)!r}"
     if _PATTERN & set(text):
         raise tables.refuse(
-            f"{where} {text!r} looks like a pattern",
+            f"{said} looks like a pattern",
             _VALUE,
             cause="there are no patterns: it would be compared literally, and match nobody",
             fix="write the whole value as it is; name several signers where there are several",
         )
     if set("<>") & set(text):
         raise tables.refuse(
-            f"{where} {text!r} is still to be filled in",
+            f"{said} is still to be filled in",
             _VALUE,
             cause="the policy was copied from one that leaves this to you",
         )
     if set("{}") & set(text):
         raise tables.refuse(
-            f"{where} {text!r} has a placeholder that is not known",
+            f"{said} has a placeholder that is not known",
             _VALUE,
             fix=f"the only placeholder is {VERSION}, once, in ref",
         )
@@ -330,6 +331,10 @@ def _check_scope(tables: Tables, said: Said[Requirement], where: str) -> None:
                 _CONTRADICTION,
                 fix=f"it is for kind {', '.join(kind.value for kind in kinds)}",
             )
+    _check_machine(tables, rule, where)
+
+
+def _check_machine(tables: Tables, rule: Requirement, where: str) -> None:
     if rule.driver and not _DRIVER.fullmatch(rule.driver):
         raise tables.refuse(
             f"{where}: driver {rule.driver!r} is no driver version",
@@ -340,7 +345,7 @@ def _check_scope(tables: Tables, said: Said[Requirement], where: str) -> None:
         target != ANY and Target.parse(target).backend is Backend.CPU for target in rule.targets
     ):
         raise tables.refuse(f"{where} has a driver, and targets that need none", _CONTRADICTION)
-    versions = []
+    versions: list[Version] = []
     for text in rule.torch:
         try:
             versions.append(Version(text))
@@ -348,7 +353,8 @@ def _check_scope(tables: Tables, said: Said[Requirement], where: str) -> None:
             raise tables.refuse(
                 f"{where}: torch {text!r} is no version", _VALUE, fix='write versions: ["2.10.0", "2.11.0"]'
             ) from error
-    _unique(tables, map(str, versions), f"{where} with two torch of version")
+    if len(set(versions)) != len(versions):
+        raise tables.refuse(f"{where} has one torch twice", _CONTRADICTION)
 
 
 def _check_content(tables: Tables, said: Said[Requirement], where: str) -> None:
