@@ -193,7 +193,12 @@ class Draft:
         subjects = [Subject(name=NAME, sha256=digests.sha256(release.as_bytes()))]
         subjects += [Subject(name=entry.subject_name, sha256=entry.sha256) for entry in release.entries]
         provenance = Provenance(
-            external_parameters={"targets": sorted(release.targets)},
+            external_parameters={
+                "project": release.project,
+                "version": release.version,
+                "targets": sorted(release.targets),
+                "snapshot": release.snapshot,
+            },
             resolved_dependencies=(),
             builder_id="https://wheelmark.dev/builder/tests/v1",
         )

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+from wheelmark.attest import severity
 from wheelmark.attest.fields import Fields, read_time, time_text
 from wheelmark.evidence import Evidence, Verdict
 
@@ -33,6 +34,11 @@ class Finding:
     """Other names of the advisory, sorted."""
     severities: tuple[tuple[str, str], ...] = ()
     """Pairs of method (``CVSS_V3``) and score, as the advisory states them."""
+
+    @property
+    def severity(self) -> str:
+        """``none``, ``low``, ``medium``, ``high`` or ``critical``: the worst that is stated; empty where that is unknown."""
+        return severity.worst_word(self.severities)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +64,7 @@ class Scan:
 
         Args:
             evidence: With ``details.service`` (``source``, ``date``), ``details.vulnerabilities`` (each ``package``,
-                ``version``, ``id``, ``aliases``) and ``environment`` (``pip-audit``: version, ``asked``: time).
+                ``version``, ``id``, ``aliases`` and, where known, ``severities``) and ``environment`` (``pip-audit``: version, ``asked``: time).
 
         Raises:
             InputError: The gate answered and a field is absent or malformed (reason ``vulns``).
@@ -157,7 +163,15 @@ def _read_finding(scanner: Fields, value: Any) -> Finding:
 def _found(evidence: Fields, value: Any) -> Finding:
     fields = Fields(value, what=f"{evidence.what}: vulnerability", reason=_REASON)
     purl = f"pkg:pypi/{quote(fields.string('package'))}@{quote(fields.string('version'))}"
-    return Finding(id=fields.string("id"), purl=purl, aliases=tuple(sorted(fields.strings("aliases"))))
+    scores = [
+        Fields(item, what=f"{fields.what}: severity", reason=_REASON) for item in fields.items("severities")
+    ]
+    return Finding(
+        id=fields.string("id"),
+        purl=purl,
+        aliases=tuple(sorted(fields.strings("aliases"))),
+        severities=tuple((score.string("method"), score.string("score")) for score in scores),
+    )
 
 
 def _asked(text: str, evidence: Fields) -> dt.datetime:

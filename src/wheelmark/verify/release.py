@@ -27,12 +27,16 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from wheelmark import digests, manifest
+from wheelmark.attest.provenance import read_provenance
 from wheelmark.errors import InputError, WheelmarkError
 from wheelmark.manifest import Entry, Kind, ReleaseManifest
 from wheelmark.verify.artifact import WheelFacts, examine_wheel, open_plain, read_bounded
 from wheelmark.verify.bundle import LIMITS
 from wheelmark.verify.case import Attestation, Case
 from wheelmark.verify.circumstances import Circumstances
+from wheelmark.verify.conditions.always import check_clock, check_denials
+from wheelmark.verify.conditions.provenance import differing_parameters
+from wheelmark.verify.conditions.statements import APART
 from wheelmark.verify.evaluate import evaluate_artifact
 from wheelmark.verify.facts import Examiner, Facts
 from wheelmark.verify.factscache import FactsCache
@@ -40,7 +44,7 @@ from wheelmark.verify.policy import Kind as RuleKind
 from wheelmark.verify.policy import Policy, Predicate, Requirement, Signer
 from wheelmark.verify.rootcopy import is_known_root
 from wheelmark.verify.signers import judge_signer
-from wheelmark.verify.trail import Judgement
+from wheelmark.verify.trail import Judgement, Trail
 from wheelmark.verify.verdict import Accepted, Refusal, Report, Step, Verdict, refusal
 
 MAX_FILES = 100_000
@@ -164,9 +168,9 @@ def judge(release: Release, policy: Policy, circumstances: Circumstances) -> Jud
         entry.path: policy.requirement(RuleKind.RELEASE, entry.target, channel=circumstances.channel)
         for entry in release.manifest.of_kind(Kind.WHEEL)
     }
-    verdicts: list[Verdict] = list(release.refusals)
-    steps: list[Step] = []
-    verdicts += _judge_whole(release, tuple(rules.values()), policy, circumstances)  # 6
+    whole = _judge_whole(release, tuple(rules.values()), policy, circumstances)  # 6
+    verdicts: list[Verdict] = [*release.refusals, *whole.verdicts]
+    steps: list[Step] = list(whole.steps)
     for entry in release.manifest.of_kind(Kind.WHEEL):  # 7
         wheel = release.wheels.get(entry.path)
         if wheel is None:
@@ -181,16 +185,21 @@ def judge(release: Release, policy: Policy, circumstances: Circumstances) -> Jud
 
 def _judge_whole(
     release: Release, rules: Sequence[Requirement], policy: Policy, circumstances: Circumstances
-) -> tuple[Verdict, ...]:
+) -> Judgement:
     """The verdict on ``release.json``, and on every bundle that is about something else or by somebody else."""
     expected = {entry.subject_name: entry.sha256 for entry in release.manifest.entries}
     expected[manifest.NAME] = release.manifest_sha256
     everybody = [signer.name for signer in policy.signers]
-    refusals = list(_whole_refusals(release.manifest, rules))
+    trail = Trail(manifest.NAME, release.manifest_sha256, rule="always")
+    check_clock(circumstances, trail)
+    listed = [(entry.sha256, entry.path) for entry in release.manifest.entries]
+    check_denials(policy, [*listed, (release.manifest_sha256, manifest.NAME)], trail)
+    refusals = [*trail.refusals, *_whole_refusals(release.manifest, rules)]
     for item in release.attestations:
         refusals += _strangers(item, expected)
         answer = judge_signer(item.facts, policy, everybody, circumstances, version=release.manifest.version)
-        if not isinstance(answer, Signer):
+        # Whose promotions and VEX count is the requirement's word; those by others count for nothing.
+        if not isinstance(answer, Signer) and item.kind not in APART:
             refusals.append(refusal(item.path, answer[0], answer[1]))
     allowed = sorted(set(everybody).intersection(*(rule.signers for rule in rules)))
     provenance: list[tuple[Facts, Signer]] = []
@@ -201,14 +210,26 @@ def _judge_whole(
             continue
         if isinstance(answer, Signer):
             provenance.append((item.facts, answer))
+        refusals += _parameters(item, release.manifest)
         if lacks := sorted(set(expected) - {subject.name for subject in statement.subjects}):
             refusals.append(refusal(item.path, "subject-lacking", f"it is not about {', '.join(lacks)}"))
     if not provenance:
         refusals.append(refusal(manifest.NAME, "predicate-missing", "no provenance of a signer that counts"))
     if refusals:
-        return tuple(refusals)
+        return Judgement(verdicts=tuple(refusals), steps=trail.steps)
     facts, signer = provenance[0]
-    return (_accept_whole(release, facts, signer, policy),)
+    return Judgement(verdicts=(_accept_whole(release, facts, signer, policy),), steps=trail.steps)
+
+
+def _parameters(item: Attestation, whole: ReleaseManifest) -> Iterator[Refusal]:
+    """What the build was asked for, by the provenance, against what the release says that it is."""
+    try:
+        found = read_provenance(item.predicate)
+    except InputError as error:
+        yield refusal(item.path, error.reason, error.what)
+    else:
+        for text in differing_parameters(found, whole):
+            yield refusal(item.path, "provenance-release", text)
 
 
 def _whole_refusals(whole: ReleaseManifest, rules: Sequence[Requirement]) -> Iterator[Refusal]:

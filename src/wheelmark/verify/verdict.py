@@ -39,15 +39,21 @@ class Accepted:
     """Gate -> ``<VERDICT>@<level>``; empty where no test result was asked for."""
     notes: tuple[str, ...] = ()
     """What the reader should know: gates that are unchecked, fields that nothing authenticates."""
+    promotion: str = ""
+    """``<project>/<channel>`` that it is promoted to; empty where no channel was asked for."""
+    sequence: int = 0
+    """Sequence number of that promotion."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rejected:
-    """Evidence is bad, or an input is malformed; ``reason`` says which (see ``reasons``)."""
+    """Evidence is bad, an input is malformed, or the policy's root cannot be used; ``reason`` says which (see ``reasons``)."""
 
     subject: str
     reason: str
     text: str
+    sha256: str = ""
+    """Of the subject's bytes; empty where they were not hashed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,6 +63,7 @@ class Missing:
     subject: str
     reason: str
     text: str
+    sha256: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,24 +73,26 @@ class Unchecked:
     subject: str
     reason: str
     text: str
+    sha256: str = ""
 
 
 Verdict = Accepted | Rejected | Missing | Unchecked
 Refusal = Rejected | Missing | Unchecked
 
-_SEVERITY = (Exit.OK, Exit.UNCHECKED, Exit.MISSING, Exit.INPUT, Exit.REJECTED)
+_SEVERITY = (Exit.OK, Exit.UNCHECKED, Exit.MISSING, Exit.CONFIG, Exit.INPUT, Exit.REJECTED)
 """From best to worst: the worst of several is a command's exit code."""
+_REJECTIONS = {reasons.Answer.INPUT: Exit.INPUT, reasons.Answer.CONFIG: Exit.CONFIG}
 
 
-def refusal(subject: str, reason: str, text: str) -> Refusal:
+def refusal(subject: str, reason: str, text: str, *, sha256: str = "") -> Refusal:
     """The refusal that the table of reasons makes of ``reason``."""
     match reasons.answer_of(reason):
         case reasons.Answer.REJECT | reasons.Answer.INPUT | reasons.Answer.CONFIG:
-            return Rejected(subject=subject, reason=reason, text=text)
+            return Rejected(subject=subject, reason=reason, text=text, sha256=sha256)
         case reasons.Answer.MISSING:
-            return Missing(subject=subject, reason=reason, text=text)
+            return Missing(subject=subject, reason=reason, text=text, sha256=sha256)
         case reasons.Answer.UNCHECKED:
-            return Unchecked(subject=subject, reason=reason, text=text)
+            return Unchecked(subject=subject, reason=reason, text=text, sha256=sha256)
         case answer:
             assert_never(answer)
 
@@ -94,8 +103,7 @@ def exit_code(verdict: Verdict) -> Exit:
         case Accepted():
             return Exit.OK
         case Rejected():
-            malformed = reasons.answer_of(verdict.reason) is reasons.Answer.INPUT
-            return Exit.INPUT if malformed else Exit.REJECTED
+            return _REJECTIONS.get(reasons.answer_of(verdict.reason), Exit.REJECTED)
         case Missing():
             return Exit.MISSING
         case Unchecked():
@@ -133,6 +141,8 @@ class Report:
     verdicts: tuple[Verdict, ...]
     steps: tuple[Step, ...] = ()
     """Every condition that was applied, in order; of no weight for the verdicts."""
+    policy_sha256: str = ""
+    """Digest of the policy's bytes."""
 
     @property
     def exit_code(self) -> Exit:

@@ -21,6 +21,7 @@ from wheelmark.binaries.kernelobjects import Problem
 from wheelmark.evidence import Evidence, Level, Verdict
 from wheelmark.sign import embedded
 from wheelmark.verify.artifact import WheelFacts
+from wheelmark.verify.circumstances import Circumstances
 from wheelmark.verify.evaluate import Attestation, Case, evaluate_artifact, judge_signer
 from wheelmark.verify.facts import Facts
 from wheelmark.verify.policy import Kind, Policy, Predicate, Requirement, Signer
@@ -28,6 +29,7 @@ from wheelmark.verify.verdict import Accepted, Missing, Rejected, Unchecked
 
 TIME = dt.datetime(2026, 6, 1, 12, 0, 0, tzinfo=dt.UTC)
 NOW = TIME + dt.timedelta(days=1)
+AT = Circumstances(now=NOW)
 RUNNER = embedded.runner_identity("gpu-a")
 
 
@@ -98,7 +100,7 @@ def case(made: Part, wheel: WheelFacts, *attestations: Facts, **changes: Any) ->
         artifact=wheel,
         target=made.target,
         attestations=tuple(Attestation(path=f"bundles/{i}", facts=f) for i, f in enumerate(attestations)),
-        document=made.sbom,
+        documents=(made.sbom,),
         evidence_files={e.gate: digests.sha256(digests.canonical_json(e.as_json())) for e in made.evidence},
         levels={e.gate: f"{e.verdict.value}@{e.level.value}" for e in made.evidence},
     )
@@ -109,8 +111,8 @@ def all_three(made: Part) -> list[Facts]:
     return [facts(provenance(made)), facts(sbom(made)), facts(results(made))]
 
 
-def reasons(case: Case, rule: Requirement, policy: Policy, now: dt.datetime = NOW) -> set[str]:
-    verdicts = evaluate_artifact(case, rule, policy, now)
+def reasons(case: Case, rule: Requirement, policy: Policy, at: Circumstances = AT) -> set[str]:
+    verdicts = evaluate_artifact(case, rule, policy, at).verdicts
     assert verdicts
     assert not any(isinstance(verdict, Accepted) for verdict in verdicts)
     return {verdict.reason for verdict in verdicts if not isinstance(verdict, Accepted)}
@@ -119,7 +121,7 @@ def reasons(case: Case, rule: Requirement, policy: Policy, now: dt.datetime = NO
 def test_a_good_wheel_is_accepted_with_all_that_is_known(
     made: Part, wheel: WheelFacts, rule: Requirement, policy: Policy
 ) -> None:
-    (verdict,) = evaluate_artifact(case(made, wheel, *all_three(made)), rule, policy, NOW)
+    (verdict,) = evaluate_artifact(case(made, wheel, *all_three(made)), rule, policy, AT).verdicts
     assert isinstance(verdict, Accepted)
     assert verdict.level == policy.root("embedded").level
     assert verdict.signer == "release"
@@ -234,7 +236,7 @@ def test_predicate_that_is_not_there_is_missing(
 ) -> None:
     bundles = all_three(made)
     del bundles[left_out]
-    verdicts = evaluate_artifact(case(made, wheel, *bundles), rule, policy, NOW)
+    verdicts = evaluate_artifact(case(made, wheel, *bundles), rule, policy, AT).verdicts
     assert [type(verdict) for verdict in verdicts] == [Missing]
     assert reasons(case(made, wheel, *bundles), rule, policy) == {"predicate-missing"}
     assert reasons(case(made, wheel), rule, policy) == {"no-bundle"}
@@ -263,7 +265,7 @@ def test_sbom_of_another_wheel_is_refused(
     bundles = [facts(provenance(made)), facts(sbom(made, other.sbom)), facts(results(made))]
     assert reasons(case(made, wheel, *bundles), rule, policy) == {"sbom-subject", "sbom-document"}
     # The same document signed and in the release, of another wheel all the same.
-    assert reasons(case(made, wheel, *bundles, document=other.sbom), rule, policy) == {"sbom-subject"}
+    assert reasons(case(made, wheel, *bundles, documents=(other.sbom,)), rule, policy) == {"sbom-subject"}
 
 
 @pytest.mark.parametrize("spoil", ["drop", "add", "digest"])
@@ -280,7 +282,7 @@ def test_sbom_has_to_explain_every_file(
         files[first] = "0" * 64
     document = releasing.sbom_bytes(made.name, made.wheel, files=files)
     bundles = [facts(provenance(made)), facts(sbom(made, document)), facts(results(made))]
-    assert reasons(case(made, wheel, *bundles, document=document), rule, policy) == {"sbom-subject"}
+    assert reasons(case(made, wheel, *bundles, documents=(document,)), rule, policy) == {"sbom-subject"}
 
 
 def test_test_result_of_another_wheel_is_refused(
@@ -319,7 +321,7 @@ def test_failed_gate_is_refused(
 ) -> None:
     failing = {gate: {"verdict": Verdict.FAILED, "level": Level.STATIC, "reason": "bad"}}
     changed, bundles = under(made, gates(made, **failing))
-    verdicts = evaluate_artifact(case(changed, wheel, *bundles), rule, policy, NOW)
+    verdicts = evaluate_artifact(case(changed, wheel, *bundles), rule, policy, AT).verdicts
     assert [type(verdict) for verdict in verdicts] == [Rejected]
     assert reasons(case(changed, wheel, *bundles), rule, policy) == {"gate-failed"}
 
@@ -334,7 +336,9 @@ def test_failed_gate_that_nobody_asked_for_is_refused_too(
         "licences", made.target, made.sha256, verdict=Verdict.UNCHECKED, level=Level.NONE, reason="r"
     )
     changed, bundles = under(made, [*made.evidence, fine])
-    assert isinstance(evaluate_artifact(case(changed, wheel, *bundles), rule, policy, NOW)[0], Accepted)
+    assert isinstance(
+        evaluate_artifact(case(changed, wheel, *bundles), rule, policy, AT).verdicts[0], Accepted
+    )
 
 
 @pytest.mark.parametrize(
@@ -353,7 +357,9 @@ def test_level_is_at_least_what_is_asked(
     changed, bundles = under(made, gates(made, correctness={"level": level}))
     wanted = dataclasses.replace(rule, levels={"correctness": asked})
     if good:
-        assert isinstance(evaluate_artifact(case(changed, wheel, *bundles), wanted, policy, NOW)[0], Accepted)
+        assert isinstance(
+            evaluate_artifact(case(changed, wheel, *bundles), wanted, policy, AT).verdicts[0], Accepted
+        )
     else:
         assert reasons(case(changed, wheel, *bundles), wanted, policy) == {"level-too-low"}
 
@@ -365,11 +371,13 @@ def test_unchecked_gate_passes_only_where_the_policy_says_so(
     skipped = {gate: {"verdict": Verdict.UNCHECKED, "level": Level.NONE, "reason": "not-here"}}
     changed, bundles = under(made, gates(made, **skipped))
     rule = dataclasses.replace(rule, unchecked=tuple(name for name in rule.unchecked if name != gate))
-    verdicts = evaluate_artifact(case(changed, wheel, *bundles), rule, policy, NOW)
+    verdicts = evaluate_artifact(case(changed, wheel, *bundles), rule, policy, AT).verdicts
     assert [type(verdict) for verdict in verdicts] == [Unchecked]
     assert reasons(case(changed, wheel, *bundles), rule, policy) == {"gate-unchecked"}
     allowing = dataclasses.replace(rule, unchecked=(*rule.unchecked, gate))
-    assert isinstance(evaluate_artifact(case(changed, wheel, *bundles), allowing, policy, NOW)[0], Accepted)
+    assert isinstance(
+        evaluate_artifact(case(changed, wheel, *bundles), allowing, policy, AT).verdicts[0], Accepted
+    )
 
 
 @pytest.mark.parametrize("gate", GATES)
@@ -401,7 +409,7 @@ def test_imported_evidence_counts_as_static_unless_its_runner_signed_it(
     assert reasons(case(changed, wheel, *bundles), asking, wider) == {"level-too-low"}
     own = [item for item in made.evidence if item.gate == "correctness"]
     signed = facts(results(made, own), identity=RUNNER)
-    (verdict,) = evaluate_artifact(case(changed, wheel, *bundles, signed), asking, wider, NOW)
+    (verdict,) = evaluate_artifact(case(changed, wheel, *bundles, signed), asking, wider, AT).verdicts
     assert isinstance(verdict, Accepted)
     assert verdict.evidence["correctness"] == "PASSED@hardware"
     # Signed by somebody who is no runner, about another result, or about another wheel: static.
@@ -423,14 +431,15 @@ def test_clock_behind_a_signed_time_is_refused(
     made: Part, wheel: WheelFacts, rule: Requirement, policy: Policy, behind: dt.timedelta
 ) -> None:
     whole = case(made, wheel, *all_three(made))
-    assert "clock-behind" in reasons(whole, rule, policy, TIME - behind)
-    assert isinstance(evaluate_artifact(whole, rule, policy, TIME)[0], Accepted)
+    assert "clock-behind" in reasons(whole, rule, policy, Circumstances(now=TIME - behind))
+    assert isinstance(evaluate_artifact(whole, rule, policy, Circumstances(now=TIME)).verdicts[0], Accepted)
 
 
 # Vulnerabilities.
 def audited(made: Part, *ids: str) -> list[Evidence]:
     details = {
         "service": {"source": "osv", "date": "2026-05-01"},
+        "components": [{"component": "pkg:pypi/x@1", "answer": "queried", "package": "x", "version": "1"}],
         "vulnerabilities": [{"package": "x", "version": "1", "id": name, "aliases": []} for name in ids],
     }
     environment = {"pip-audit": "2.9.0", "asked": "2026-05-02T00:00:00Z"}
@@ -457,13 +466,13 @@ def test_findings_are_refused_where_scans_are_asked_for(
     clean = scan(made)
     changed, bundles = under(made, audited(made))
     whole = case(changed, wheel, *bundles, scanned(made, clean))
-    assert isinstance(evaluate_artifact(whole, asking, policy, NOW)[0], Accepted)
-    alone = dataclasses.replace(whole, evidence_files=None, levels=None, document=None)
+    assert isinstance(evaluate_artifact(whole, asking, policy, AT).verdicts[0], Accepted)
+    alone = dataclasses.replace(whole, evidence_files=None, levels=None, documents=None)
     bad = facts(
         Statement(subjects=subject(made), predicate_type=VULNS, predicate=scan(made, "CVE-1").as_predicate())
     )
     replaced = tuple(Attestation(path="b", facts=item) for item in [*bundles, bad])
-    assert reasons(dataclasses.replace(alone, attestations=replaced), asking, policy) == {"vulnerable"}
+    assert reasons(dataclasses.replace(alone, attestations=replaced), asking, policy) == {"vulnerable", "scan-incomplete"}
 
 
 def test_scan_that_was_made_cannot_vanish_or_change(
@@ -502,10 +511,10 @@ def test_unauthenticated_fields_are_told(
     bundles = [
         dataclasses.replace(item, unauthenticated=("tlogEntries.logIndex",)) for item in all_three(made)
     ]
-    (verdict,) = evaluate_artifact(case(made, wheel, *bundles), rule, policy, NOW)
+    (verdict,) = evaluate_artifact(case(made, wheel, *bundles), rule, policy, AT).verdicts
     assert isinstance(verdict, Accepted)
     assert any("tlogEntries.logIndex" in note for note in verdict.notes)
 
 
 def test_judge_signer_gives_the_rule(policy: Policy, made: Part) -> None:
-    assert judge_signer(facts(provenance(made)), policy, ["release"], NOW) == policy.signers[0]
+    assert judge_signer(facts(provenance(made)), policy, ["release"], AT) == policy.signers[0]
