@@ -28,6 +28,8 @@ COMMANDS = (
     "sign",
     "evidence",
     "verify",
+    "install",
+    "audit-installed",
     "lock",
     "trust",
     "docs",

@@ -68,7 +68,9 @@ def audit_environment(python: Path, *, name: str = "", state: Path | None = None
         MachineError: The interpreter does not answer (``python``).
     """
     interpreter = read_interpreter(python)
-    sites = {site.resolve(): Receipts(site, state=state) for site in (interpreter.platlib, interpreter.purelib)}
+    sites = {
+        site.resolve(): Receipts(site, state=state) for site in (interpreter.platlib, interpreter.purelib)
+    }
     wanted = str(canonicalize_name(name)) if name else ""
     found = [
         _audit_one(receipts, held, interpreter)
@@ -138,7 +140,9 @@ def strange_startup_files(site: Path, known: Mapping[str, str]) -> Iterator[Refu
     recorded = recorded_startup_files(site)
     for name, sha256 in startup_files(site).items():
         if known.get(name) != sha256 and (name, sha256) not in recorded:
-            yield refusal(name, "installed-added", "every start of the interpreter runs it, and nobody vouches for it")
+            yield refusal(
+                name, "installed-added", "every start of the interpreter runs it, and nobody vouches for it"
+            )
 
 
 def _short(path: Path, site: Path) -> str:

@@ -216,7 +216,9 @@ def _is_for(offer: Offer, card: Card) -> bool:
 
 def _no_card(offer: Offer, machine: Machine) -> str:
     same = [card.arch for card in machine.cards if card.backend is offer.target.backend]
-    have = f"the cards here are {', '.join(same)}" if same else f"no {offer.target.backend.value} card answers"
+    have = (
+        f"the cards here are {', '.join(same)}" if same else f"no {offer.target.backend.value} card answers"
+    )
     return f"it is for {offer.target.arch} and runs on no other; {have}"
 
 
@@ -226,7 +228,9 @@ def _old_driver(offer: Offer, card: Card) -> str | None:
         return None
     if card.driver:
         older = _version(card.driver) < _version(offer.min_driver)
-        return f"driver {card.driver} is older than {offer.min_driver}, which its code needs" if older else None
+        return (
+            f"driver {card.driver} is older than {offer.min_driver}, which its code needs" if older else None
+        )
     if card.cuda and offer.toolkit:
         # The floor is the first driver of this CUDA version: one that knows the version is no older.
         older = _version(card.cuda) < _version(offer.toolkit)

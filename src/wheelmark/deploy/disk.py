@@ -32,7 +32,8 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
@@ -221,21 +222,8 @@ def _addition(path: Path, layout: Layout, wheel_sha256: str) -> str:
     if path in layout.scripts:
         module = layout.scripts[path].encode()
         return "" if module in _SCRIPT.findall(data) else f"it does not load {layout.scripts[path]}"
-    if path.parent != layout.info:
-        return "neither the wheel nor its installation accounts for it"
-    match path.name:
-        case "INSTALLER":
-            return "" if data.strip() in {b"pip", b"uv"} else "it does not name pip or uv"
-        case "REQUESTED":
-            return "" if not data else "it is not empty"
-        case "direct_url.json":
-            return _direct_url(data, wheel_sha256)
-        case "uv_cache.json" | "uv_build.json":
-            return "" if _is_object(data) else "it is no JSON object"
-        case _ if path.name == COPY:
-            return ""  # rewritten by every installation, and held against the receipt afterwards
-        case _:
-            return "neither the wheel nor its installation accounts for it"
+    check = _ADDITIONS.get(path.name) if path.parent == layout.info else None
+    return check(data, wheel_sha256) if check else "neither the wheel nor its installation accounts for it"
 
 
 def _direct_url(data: bytes, wheel_sha256: str) -> str:
@@ -254,8 +242,22 @@ def _is_object(data: bytes) -> bool:
         return False
 
 
+def _note(data: bytes, _wheel_sha256: str) -> str:
+    return "" if _is_object(data) else "it is no JSON object"
+
+
+_ADDITIONS: Mapping[str, Callable[[bytes, str], str]] = {
+    "INSTALLER": lambda data, _: "" if data.strip() in {b"pip", b"uv"} else "it does not name pip or uv",
+    "REQUESTED": lambda data, _: "it is not empty" if data else "",
+    "direct_url.json": _direct_url,
+    "uv_cache.json": _note,
+    # Written by us after the comparison, and by the receipt's digest from then on.
+    COPY: _note,
+}
+
+
 def wrong_bytecode(
-    compiled: Sequence[Path], sources: Set[Path], python: Interpreter, named: Callable[[Path], str]
+    compiled: Sequence[Path], sources: AbstractSet[Path], python: Interpreter, named: Callable[[Path], str]
 ) -> list[Refusal]:
     """Compiled modules that are not what their source compiles to.
 
@@ -271,7 +273,13 @@ def wrong_bytecode(
     for path in compiled:
         match = _COMPILED.fullmatch(path.name)
         source = _source(path) if match else None
-        if match is None or source is None or source not in sources or match["tag"] != tag or difference(path, ""):
+        if (
+            match is None
+            or source is None
+            or source not in sources
+            or match["tag"] != tag
+            or difference(path, "")
+        ):
             found.append(refusal(named(path), "installed-added", "no module of the wheel compiles to it"))
         else:
             pairs.append((source, path, int(match["level"] or 0)))
@@ -339,7 +347,9 @@ def metadata_folders(site: Path, name: str) -> list[Path]:
             )
     except FileNotFoundError:
         return []
-    return [site / item for item in names if canonicalize_name(item.rpartition(".")[0].partition("-")[0]) == name]
+    return [
+        site / item for item in names if canonicalize_name(item.rpartition(".")[0].partition("-")[0]) == name
+    ]
 
 
 def startup_files(site: Path) -> dict[str, str]:

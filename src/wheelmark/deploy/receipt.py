@@ -134,9 +134,7 @@ def write_copy(layout: Layout, files: Mapping[str, FileRecord], wheel_sha256: st
         {
             "schema": COPY_SCHEMA,
             "wheel": wheel_sha256,
-            "files": {
-                name: dataclasses.asdict(item) for name, item in files.items() if name not in changing
-            },
+            "files": {name: dataclasses.asdict(item) for name, item in files.items() if name not in changing},
         }
     )
     replace(path, data, mode=0o644)
@@ -244,7 +242,7 @@ class Receipts:
 def _read(value: Mapping[str, Any]) -> Receipt:
     rest = {key: item for key, item in value.items() if key != "schema"}
     if value.get("schema") != SCHEMA:
-        raise ValueError(f"schema {str(value.get('schema')):.80}")
+        raise ValueError(f"schema {value.get('schema')!s:.80}")
     texts = {"owned", "unchecked", "files", "startup"}
     for key, item in rest.items():
         if key not in texts and not isinstance(item, str):
