@@ -193,10 +193,9 @@ def read_bundle(data: bytes) -> Bundle:
 
 def _signer(material: dict[str, Any], version: str) -> tuple[tuple[bytes, ...], str | None]:
     """The certificates, or the hint of a bare key."""
-    named = [field for field in ("publicKey", "x509CertificateChain", "certificate") if material.get(field)]
-    # An empty message says in protobuf that there is a key, and nothing about which.
-    if not named and material.get("publicKey") == {}:
-        named = ["publicKey"]
+    named = [
+        field for field in ("publicKey", "x509CertificateChain", "certificate") if _is_there(material, field)
+    ]
     if len(named) > 1:
         raise _shape(f"verificationMaterial has {' and '.join(named)}")
     if named == ["publicKey"]:
@@ -206,6 +205,8 @@ def _signer(material: dict[str, Any], version: str) -> tuple[tuple[bytes, ...], 
         if len(hint) > MAX_HINT:
             raise _shape(f"a key hint of {len(hint):,} characters; the limit is {MAX_HINT}")
         return (), hint
+    if named == ["certificate"] and version != "0.3":
+        raise _shape(f"certificate is no member of version {version}, which has chains")
     if named == ["certificate"]:
         certificate = _member(material, "certificate")
         _known(certificate, "rawBytes")
@@ -234,7 +235,7 @@ def _entry(material: dict[str, Any], version: str) -> LogEntry:
     _known(kind, "kind version")
     log_id = _member(entry, "logId")
     _known(log_id, "keyId")
-    promise = _member(entry, "inclusionPromise") if entry.get("inclusionPromise") else None
+    promise = _member(entry, "inclusionPromise") if _is_there(entry, "inclusionPromise") else None
     if promise is not None:
         _known(promise, "signedEntryTimestamp")
     if version == "0.1" and promise is None:
@@ -260,7 +261,7 @@ def _proof(entry: dict[str, Any]) -> Proof:
         raise RejectedError("the inclusion proof has no checkpoint", reason="proof-missing")
     checkpoint = _member(proof, "checkpoint")
     _known(checkpoint, "envelope")
-    hashes = _list(proof, "hashes", of=str) if proof.get("hashes") else []
+    hashes = _list(proof, "hashes", of=str) if _is_there(proof, "hashes") else []
     return Proof(
         index=_integer(proof, "logIndex"),
         size=_integer(proof, "treeSize"),
@@ -271,11 +272,11 @@ def _proof(entry: dict[str, Any]) -> Proof:
 
 
 def _timestamps(material: dict[str, Any]) -> tuple[bytes, ...]:
-    if not material.get("timestampVerificationData"):
+    if not _is_there(material, "timestampVerificationData"):
         return ()
     data = _member(material, "timestampVerificationData")
     _known(data, "rfc3161Timestamps")
-    items = _list(data, "rfc3161Timestamps") if data.get("rfc3161Timestamps") else []
+    items = _list(data, "rfc3161Timestamps") if _is_there(data, "rfc3161Timestamps") else []
     if len(items) > MAX_TIMESTAMPS:
         raise _shape(f"{len(items)} timestamps; the limit is {MAX_TIMESTAMPS}")
     for item in items:
@@ -284,7 +285,7 @@ def _timestamps(material: dict[str, Any]) -> tuple[bytes, ...]:
 
 
 def _content(document: dict[str, Any]) -> Envelope | MessageSignature:
-    named = [field for field in ("messageSignature", "dsseEnvelope") if document.get(field)]
+    named = [field for field in ("messageSignature", "dsseEnvelope") if _is_there(document, field)]
     if len(named) != 1:
         raise _shape("a bundle has either messageSignature or dsseEnvelope")
     content = _member(document, named[0])
@@ -302,7 +303,7 @@ def _content(document: dict[str, Any]) -> Envelope | MessageSignature:
         )
     _known(content, "messageDigest signature")
     digest = None
-    if content.get("messageDigest"):
+    if _is_there(content, "messageDigest"):
         stated = _member(content, "messageDigest")
         _known(stated, "algorithm digest")
         if _text(stated, "algorithm") != "SHA2_256":
@@ -329,6 +330,11 @@ def _known(value: Any, names: str) -> None:
     unknown = sorted(set(value) - set(names.split()))
     if unknown:
         raise _shape(f"unknown member {unknown[0]!r:.80}")
+
+
+def _is_there(value: dict[str, Any], name: str) -> bool:
+    """Whether a member is there: null is what protobuf's JSON says for absent, and nothing else is."""
+    return value.get(name) is not None
 
 
 def _member(value: dict[str, Any], name: str) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from wheelmark import digests
 from wheelmark.attest.dsse import PAYLOAD_TYPE
 from wheelmark.attest.statement import Statement, read_statement
-from wheelmark.errors import ConfigError, InputError, RejectedError, WheelmarkError
+from wheelmark.errors import INTERRUPTS, ConfigError, InputError, RejectedError, WheelmarkError
 from wheelmark.trust.keys import ManagedKey, hint_of
 from wheelmark.trust.roots import Root
 from wheelmark.verify import certificate as certificates
@@ -198,7 +198,9 @@ class Examiner:
                 facts = self._follow_plan(data, bundle, artifact)
         except WheelmarkError:
             raise
-        except Exception as error:  # row 44: whatever a library raises is a refusal, never a traceback
+        except INTERRUPTS:
+            raise
+        except BaseException as error:  # row 44: whatever a library raises is a refusal, never a traceback
             raise RejectedError(
                 f"the bundle could not be verified: {type(error).__name__}: {str(error)[:300]}",
                 cause="a library refused it in a way that is not foreseen here",
@@ -394,7 +396,7 @@ def _signed_times(bundle: Bundle, root: Root) -> tuple[tuple[dt.datetime, ...], 
             times.append(
                 timestamps.check_timestamp(token, bundle.signature, root.material.timestamp_authorities)
             )
-        except (RejectedError, InputError) as error:
+        except RejectedError as error:  # one that is malformed spoils the bundle
             failures.append(error)
     if failures and (not times or root.canonical):
         raise failures[0]

@@ -169,18 +169,22 @@ def _note_signatures(text: str) -> list[tuple[str, bytes]]:
         match = _NOTE_SIGNATURE.fullmatch(line)
         if match is None:
             raise RejectedError("the checkpoint has a malformed signature line", reason="checkpoint")
-        found.append((match[1], _base64(match[2])))
+        blob = _base64(match[2])
+        if len(blob) <= _HINT:
+            raise RejectedError("the checkpoint has a signature of no bytes", reason="checkpoint")
+        found.append((match[1], blob))
     return found
 
 
 def _note_signed(log: LogKey, origin: str, note: bytes, signatures: Sequence[tuple[str, bytes]]) -> bool:
     # Rekor v1's origin is its host name and a number; the name on the signature is the host name.
-    return any(
-        (name == origin or origin.startswith(f"{name} - "))
-        and blob[:_HINT] == log.log_id[:_HINT]
-        and log.verifies(blob[_HINT:], note)
+    own = [
+        blob[_HINT:]
         for name, blob in signatures
-    )
+        if (name == origin or origin.startswith(f"{name} - ")) and blob[:_HINT] == log.log_id[:_HINT]
+    ]
+    # C2SP signed-note: a line that names a known key and is not its signature spoils the note.
+    return bool(own) and all(log.verifies(signature, note) for signature in own)
 
 
 def _base64(text: str) -> bytes:

@@ -40,6 +40,14 @@ def test_values_of_a_bundle(bundle: Json, statement: bytes, forge: Forge) -> Non
 def test_known_versions_are_read(bundle: Json, kind: str) -> None:
     if MEDIA_TYPES[kind] == "0.1":
         bundle = changed(bundle, f"{ENTRY}.inclusionPromise", {"signedEntryTimestamp": "AA=="})
+    if MEDIA_TYPES[kind] != "0.3":
+        assert reason({**bundle, "mediaType": kind}) == "bundle-shape"
+        chain = {"certificates": [found(bundle, "verificationMaterial.certificate")]}
+        bundle = changed(
+            changed(bundle, "verificationMaterial.certificate", None),
+            "verificationMaterial.x509CertificateChain",
+            chain,
+        )
     assert read_bundle(canonical({**bundle, "mediaType": kind})).version == MEDIA_TYPES[kind]
 
 
@@ -156,3 +164,29 @@ def test_message_digest_of_another_algorithm_is_refused(forge: Forge) -> None:
     made = forge.message(b"x")
     assert reason(changed(made, "messageSignature.messageDigest.algorithm", "SHA2_512")) == "bundle-shape"
     assert reason(changed(made, "messageSignature.messageDigest.surprise", 1)) == "bundle-shape"
+
+
+@pytest.mark.parametrize("value", ["", {}, [], 0, False])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "messageSignature.messageDigest",
+        "verificationMaterial.publicKey",
+        "dsseEnvelope",
+        f"{ENTRY}.inclusionPromise",
+    ],
+)
+def test_only_null_is_absent(forge: Forge, path: str, value: Any) -> None:
+    made = forge.message(b"x")
+    assert reason(changed(made, path, value)) == "bundle-shape"
+    *outer, last = path.split(".")
+    holder = found(made, ".".join(outer)) if outer else made
+    holder[last] = None
+    assert read_bundle(canonical(made))
+
+
+@pytest.mark.parametrize("value", ["", [], 0, False])
+def test_timestamps_of_another_type(bundle: Json, value: Any) -> None:
+    assert reason(changed(bundle, "verificationMaterial.timestampVerificationData", value)) == "bundle-shape"
+    empty = changed(bundle, "verificationMaterial.timestampVerificationData", {})
+    assert read_bundle(canonical(empty)).timestamps == ()

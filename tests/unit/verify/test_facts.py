@@ -561,3 +561,9 @@ def test_every_eleventh_byte_of_a_bundle_counts(examiner: Examiner, bundle: Json
         with pytest.raises((RejectedError, InputError)) as caught:
             examiner.examine(bytes(spoiled))
         assert caught.value.reason not in {"library", "second-opinion"}, index
+
+
+def test_a_malformed_timestamp_beside_a_good_one_spoils_the_bundle(lenient: Examiner, bundle: Json) -> None:
+    path = "verificationMaterial.timestampVerificationData.rfc3161Timestamps"
+    stamps = [*found(bundle, path), {"signedTimestamp": "MAMCAQA="}]
+    assert reason(lenient, changed(bundle, path, stamps)) == "timestamp-malformed"

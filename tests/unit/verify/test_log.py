@@ -151,7 +151,17 @@ def checkpoint(text: str) -> tuple[str, bool]:
 def test_checkpoint_gives_its_origin() -> None:
     assert checkpoint(note()) == ("log.example", True)
     assert checkpoint(note("log.example - 123")) == ("log.example - 123", True)
-    assert checkpoint(note() + "\u2014 witness AAAA\n") == ("log.example", False)
+    assert checkpoint(note() + "\u2014 witness AAAAAAAA\n") == ("log.example", False)
+
+
+def test_a_signature_line_that_is_none_spoils_the_checkpoint() -> None:
+    own = note().splitlines()[-1].rpartition(" ")[2]
+    blob = base64.b64decode(own)
+    forged = base64.b64encode(blob[:4] + bytes(len(blob) - 4)).decode()
+    for line in ("witness AAAA", "witness AAAAAA==", f"log.example {forged}"):
+        with pytest.raises(RejectedError) as caught:
+            checkpoint(note() + f"\u2014 {line}\n")
+        assert caught.value.reason == "checkpoint"
 
 
 @pytest.mark.parametrize(
