@@ -19,9 +19,10 @@ import weakref
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from wheelmark.binaries import fields
+from wheelmark.binaries.hashing import Lane, Lanes, Source
 from wheelmark.errors import InputError
 
 _END = struct.Struct("<IHHHHIIH")
@@ -78,16 +79,6 @@ class Member:
         return self.name.endswith("/")
 
 
-class Source(Protocol):
-    """Bytes that can be read at an offset."""
-
-    size: int
-
-    def read(self, offset: int, size: int) -> bytes:
-        """``size`` bytes at ``offset``, fewer where the source ends."""
-        ...
-
-
 class BytesSource:
     """A source over bytes in memory."""
 
@@ -105,15 +96,20 @@ class FileSource:
 
     The file stays open as long as the source lives, so that a file put in its place is not read by mistake.
 
+    Args:
+        path: The file.
+        opened: A descriptor of it that is open already; it is duplicated.
+
     Raises:
         InputError: The file cannot be read (reason ``unreadable``).
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, opened: int | None = None) -> None:
         self._path = path
         try:
             # Without O_NONBLOCK, opening a named pipe would wait for ever.
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+            self._descriptor = os.open(path, flags) if opened is None else os.dup(opened)
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}", reason="unreadable") from error
         weakref.finalize(self, os.close, self._descriptor)
@@ -172,21 +168,39 @@ def read_directory(source: Source, limits: ArchiveLimits) -> tuple[Member, ...]:
     return tuple(members)
 
 
-def decompress(source: Source, member: Member) -> Iterator[bytes]:
+def decompress(source: Source, member: Member, lanes: Lanes | None = None) -> Iterator[bytes]:
     """The member's bytes, at most 1 MiB at a time; its size and CRC have been checked when this ends.
+
+    Args:
+        source: The archive.
+        member: One of its members.
+        lanes: Where a thread for the CRC may be taken from.
 
     Raises:
         InputError: The stream is broken, does not end where it should, or has another size or CRC.
     """
-    crc = total = 0
+    sum_ = _Crc()
+    lane = Lane(sum_.update, lanes.executor("crc") if lanes else None)
+    total = 0
     for piece in _inflate(source, member) if member.method == _DEFLATED else _chunks(source, member):
-        crc = zlib.crc32(piece, crc)
+        lane.feed(piece)
         total += len(piece)
         if total > member.size:
             _refuse(f"{member.name} holds more than the {member.size:,} bytes that it says")
         yield piece
-    if (total, crc) != (member.size, member.crc):
+    lane.settle()
+    if (total, sum_.value) != (member.size, member.crc):
         _refuse(f"{member.name} has another size or CRC than it says")
+
+
+class _Crc:
+    """CRC-32 in hashlib's manner."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def update(self, data: bytes) -> None:
+        self.value = zlib.crc32(data, self.value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

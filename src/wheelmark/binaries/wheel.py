@@ -52,10 +52,10 @@ from wheelmark.binaries.archive import (
     BytesSource,
     FileSource,
     Member,
-    Source,
     decompress,
     read_directory,
 )
+from wheelmark.binaries.hashing import HashedSource, Lane, Lanes, Source
 from wheelmark.errors import InputError
 
 DEFAULT_LIMITS = ArchiveLimits()
@@ -67,6 +67,8 @@ _HEADER = re.compile(r"([A-Za-z0-9-]+):[ \t]*(.*)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _SHA256 = re.compile(r"sha256=([A-Za-z0-9_-]{43})")
 _LONGEST_PATH = 1024
+_WORTH_THREADS = 4 << 20
+"""Bytes of a wheel below which threads cost more than they save."""
 _TAGS = 1000
 """Tags of one wheel, with compressed sets written out."""
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
@@ -144,25 +146,36 @@ class Wheel:
         return data
 
 
-def read_wheel(wheel: bytes | Path, *, name: str = "", limits: ArchiveLimits = DEFAULT_LIMITS) -> Wheel:
+def read_wheel(
+    wheel: bytes | Path | Source,
+    *,
+    name: str = "",
+    limits: ArchiveLimits = DEFAULT_LIMITS,
+    threads: bool = False,
+) -> Wheel:
     """Read a wheel.
 
-    Memory is bounded: only METADATA, WHEEL and RECORD are held; the rest is hashed as it is decompressed.
+    Memory is bounded: only METADATA, WHEEL and RECORD are held; the rest is hashed as it is decompressed. Every byte is
+    read once for all of its sums, so that the digest of the whole is that of the bytes that were looked into.
 
     Args:
-        wheel: The bytes, or the file.
+        wheel: The bytes, the file, or the file opened already.
         name: The wheel's file name; a path's own name where absent.
         limits: Bounds on the archive.
+        threads: Whether a large wheel is summed in several threads.
 
     Raises:
         InputError: It is not a wheel in which everything agrees; reasons in the module's table.
     """
-    source: Source = BytesSource(wheel) if isinstance(wheel, bytes) else FileSource(wheel)
-    file_name = name or ("" if isinstance(wheel, bytes) else wheel.name)
+    source = _source(wheel)
+    file_name = name or (wheel.name if isinstance(wheel, Path) else "")
     distribution, version, build, tags = _parse_name(file_name)
     members = {member.name: member for member in _checked(read_directory(source, limits))}
     dist_info = _dist_info(file_name, members, distribution, version)
-    files = {path: _hash(source, member) for path, member in members.items()}
+    with Lanes(threads=threads and source.size >= _WORTH_THREADS) as lanes:
+        hashed = HashedSource(source, lanes.executor("whole"))
+        files = {path: _hash(hashed, member, lanes) for path, member in members.items()}
+        whole = hashed.finish()
     record = _held(source, members, f"{dist_info}/RECORD")
     _check_record(record, files, dist_info)
     metadata = _headers(_held(source, members, f"{dist_info}/METADATA"), "METADATA")
@@ -171,7 +184,7 @@ def read_wheel(wheel: bytes | Path, *, name: str = "", limits: ArchiveLimits = D
     _check_marks(file_name, marks, build, tags)
     return Wheel(
         file_name=file_name,
-        sha256=_whole(source),
+        sha256=whole,
         size=source.size,
         name=distribution,
         version=version,
@@ -267,23 +280,25 @@ def _version(text: str, where: str) -> Version:
         raise InputError(f"{where}: {text[:80]!r} is not a version", reason="wheel-name") from error
 
 
-def _hash(source: Source, member: Member) -> WheelFile:
+def _source(wheel: bytes | Path | Source) -> Source:
+    if isinstance(wheel, bytes):
+        return BytesSource(wheel)
+    return FileSource(wheel) if isinstance(wheel, Path) else wheel
+
+
+def _hash(source: Source, member: Member, lanes: Lanes) -> WheelFile:
     digest = hashlib.sha256()
-    for piece in decompress(source, member):
-        digest.update(piece)
+    # A deflated member keeps this thread busy; a stored one has nothing else to do here.
+    lane = Lane(digest.update, lanes.executor("member") if member.compressed < member.size else None)
+    for piece in decompress(source, member, lanes):
+        lane.feed(piece)
+    lane.settle()
     return WheelFile(
         sha256=digest.hexdigest(),
         size=member.size,
         compressed=member.compressed,
         mode=stat.S_IMODE(member.mode),
     )
-
-
-def _whole(source: Source) -> str:
-    digest = hashlib.sha256()
-    for offset in range(0, source.size, 1 << 20):
-        digest.update(source.read(offset, 1 << 20))
-    return digest.hexdigest()
 
 
 def _held(source: Source, members: Mapping[str, Member], path: str) -> str:

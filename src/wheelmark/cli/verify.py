@@ -44,15 +44,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", default="", metavar="TARGET", help="the target that an image has to be for (default: any)"
     )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        metavar="DIR",
+        help="keep here what bundles proved and what bytes said, for the next run; a folder of yours alone",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Verify every path; the worst of the verdicts is the exit code."""
     from wheelmark.errors import Exit, InputError
-    from wheelmark.verify import load_policy, verify
+    from wheelmark.verify import FactsCache, load_policy, verify
     from wheelmark.verify.verdict import Report, refusal, worst
 
     policy = load_policy(args.policy)
+    cache = FactsCache(args.cache) if args.cache is not None else None
     now = dt.datetime.now(dt.UTC)
     reports: list[Report] = []
     for path in args.paths:
@@ -65,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
                     bundles=args.bundle,
                     reference=args.reference,
                     target=args.target,
+                    cache=cache,
                 )
             )
         except InputError as error:

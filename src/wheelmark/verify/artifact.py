@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from wheelmark import digests
+from wheelmark.binaries.archive import FileSource
 from wheelmark.binaries.kernelmanifest import FOLDER, NAME, KernelManifest, read_kernel_manifest
 from wheelmark.binaries.kernelobjects import Problem, check_objects
 from wheelmark.binaries.wheel import DEFAULT_LIMITS, Wheel, read_wheel
@@ -78,12 +79,13 @@ class WheelFacts(ArtifactFacts):
         return bool(self.platforms) and all(item.endswith(f"_{arch}") for item in self.platforms)
 
 
-def examine_wheel(path: Path, *, subject: str) -> WheelFacts:
+def examine_wheel(path: Path, *, subject: str, threads: bool = True) -> WheelFacts:
     """Read a wheel and find what is wrong with its bytes.
 
     Args:
         path: The file.
         subject: How the report names it.
+        threads: Whether a large wheel is summed in several threads; not where several wheels are read at once.
 
     Raises:
         InputError: The file cannot be read, or is no plain file (``unreadable``).
@@ -92,9 +94,8 @@ def examine_wheel(path: Path, *, subject: str) -> WheelFacts:
         if (size := os.fstat(stream.fileno()).st_size) > DEFAULT_LIMITS.total:
             # A file of nothing but holes is made in no time, and would be hashed for hours.
             raise InputError(f"{path} holds {size:,} bytes", reason="wheel-limit")
-        # A reader of a link or a pipe would have waited or strayed: the wheel's reader opens the path itself.
         try:
-            wheel = read_wheel(path, name=path.name)
+            wheel = read_wheel(FileSource(path, stream.fileno()), name=path.name, threads=threads)
             kernels, kernel_files, problems = _examine_kernels(wheel)
         except InputError as error:
             found = Problem(reason=error.reason, text=error.what)

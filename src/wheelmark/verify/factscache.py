@@ -36,6 +36,11 @@ class FactsCache:
     def __init__(self, directory: Path) -> None:
         self._directory = state.private_directory(directory)
 
+    @property
+    def directory(self) -> Path:
+        """The folder; what artifacts' bytes said is kept in it too (``artifactcache``)."""
+        return self._directory
+
     def recall(self, *, trust: str, bundle: str, artifact: str) -> Facts | None:
         """The facts of a bundle, if they were established before.
 

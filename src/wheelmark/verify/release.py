@@ -31,6 +31,7 @@ from wheelmark.attest.provenance import read_provenance
 from wheelmark.errors import InputError, WheelmarkError
 from wheelmark.manifest import Entry, Kind, ReleaseManifest
 from wheelmark.verify.artifact import WheelFacts, examine_wheel, open_plain, read_bounded
+from wheelmark.verify.artifactcache import ArtifactCache
 from wheelmark.verify.bundle import LIMITS
 from wheelmark.verify.case import Attestation, Case
 from wheelmark.verify.circumstances import Circumstances
@@ -123,7 +124,7 @@ def gather(path: Path, policy: Policy, *, cache: FactsCache | None = None) -> Re
     entries = {entry.path: entry for entry in release.entries}
     refusals = list(_unaccounted(path, names, entries))  # 2
     present = {name for name in names if _is_plain(path / name)}
-    wheels, found = _examine_wheels(path, present, release)
+    wheels, found = _examine_wheels(path, present, release, cache)
     refusals += found
     refusals += list(_differing(path, release.entries, present, wheels))  # 3
     bundles = {name: path / name for name in sorted(present) if _is_bundle(name)}
@@ -372,18 +373,29 @@ def _unaccounted(path: Path, names: Sequence[str], entries: Mapping[str, Entry])
 
 
 def _examine_wheels(
-    path: Path, present: set[str], release: ReleaseManifest
+    path: Path, present: set[str], release: ReleaseManifest, cache: FactsCache | None
 ) -> tuple[dict[str, WheelFacts], list[Refusal]]:
-    wheels: dict[str, WheelFacts] = {}
-    refusals: list[Refusal] = []
-    for entry in release.of_kind(Kind.WHEEL):
-        if entry.path not in present or (path / entry.path).lstat().st_size != entry.size:
-            continue  # step 3 says so
+    entries = [
+        entry
+        for entry in release.of_kind(Kind.WHEEL)
+        if entry.path in present and (path / entry.path).lstat().st_size == entry.size  # else step 3 says so
+    ]
+    examine = ArtifactCache(cache.directory).examine if cache is not None else examine_wheel
+    cpus = os.cpu_count() or 1
+
+    def look(entry: Entry) -> WheelFacts | Refusal:
         try:
-            wheels[entry.path] = examine_wheel(path / entry.path, subject=entry.path)
+            # Where each CPU has a wheel of its own, threads within one would only get in each other's way.
+            return examine(path / entry.path, subject=entry.path, threads=len(entries) < cpus)
         except InputError as error:
-            refusals.append(refusal(entry.path, error.reason, error.what))
-    return wheels, refusals
+            return refusal(entry.path, error.reason, error.what)
+
+    # The largest first, so that no CPU has one left when the others are done.
+    entries.sort(key=lambda entry: entry.size, reverse=True)
+    with concurrent.futures.ThreadPoolExecutor(max_workers=cpus) as pool:
+        found = dict(zip((entry.path for entry in entries), pool.map(look, entries), strict=True))
+    wheels = {name: item for name, item in found.items() if isinstance(item, WheelFacts)}
+    return wheels, [item for _name, item in sorted(found.items()) if not isinstance(item, WheelFacts)]
 
 
 def _differing(

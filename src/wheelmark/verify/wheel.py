@@ -7,6 +7,7 @@ from pathlib import Path
 
 from wheelmark.verify import alone
 from wheelmark.verify.artifact import examine_wheel
+from wheelmark.verify.artifactcache import ArtifactCache
 from wheelmark.verify.circumstances import Circumstances
 from wheelmark.verify.factscache import FactsCache
 from wheelmark.verify.policy import Kind, Policy
@@ -34,7 +35,8 @@ def verify_one_wheel(
         InputError: The wheel cannot be read.
         ConfigError: The policy has no requirement for wheels of this target.
     """
-    wheel = examine_wheel(path, subject=path.name)
+    examine = ArtifactCache(cache.directory).examine if cache is not None else examine_wheel
+    wheel = examine(path, subject=path.name)
     sources = [
         *alone.files([*alone.beside(path), *bundles], meant=True),
         *alone.files(alone.around(path.absolute().parent.parent), meant=False),
