@@ -7,6 +7,8 @@ from typing import Final
 
 import torch
 
+from wheelmark_kernels import installed
+
 TORCH_AT_LEAST: Final = (2, 10)
 """The LibTorch stable ABI that the library was compiled for (``[native] torch_target`` in wheelmark.toml)."""
 TORCH_BELOW: Final = (2, 15)
@@ -45,7 +47,7 @@ def load(library: Path = LIBRARY) -> None:
         library: The shared object.
 
     Raises:
-        ImportError: PyTorch is out of range, the library is missing or does not load.
+        ImportError: PyTorch is out of range, the library is missing, is not the one that was installed, or does not load.
     """
     check_torch(torch.__version__)
     if not library.is_file():
@@ -54,6 +56,13 @@ def load(library: Path = LIBRARY) -> None:
             "a damaged installation; install a built wheel",
             path=str(library),
         )
+    try:
+        installed.check(library)
+    except installed.FileChanged as error:
+        raise ImportError(
+            f"wheelmark_kernels does not load {library.name}: {error}; run  wheelmark audit-installed  and install the wheel again",
+            path=str(library),
+        ) from error
     try:
         torch.ops.load_library(library)
     except OSError as error:

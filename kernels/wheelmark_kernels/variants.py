@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from wheelmark_kernels import installed
 from wheelmark_kernels.errors import KernelUnavailable
 
 SCHEMA: Final = "https://wheelmark.dev/kernel-manifest/v1"
@@ -294,8 +295,12 @@ class _Table:
 def read_code_objects(folder: Path = FOLDER) -> CodeObjects:
     """Read the manifest of the kernels in `folder`; the objects themselves are read when they are loaded.
 
+    Its digest stands in the receipt of the installation, where there is one; theirs stand in it, and are compared over the
+    bytes that the driver gets.
+
     Raises:
-        KernelUnavailable: There is none (``object-missing``), or it cannot be understood (``manifest``).
+        KernelUnavailable: There is none (``arch``), it cannot be read (``object-missing``), it cannot be understood
+            (``manifest``), or it is not the one that was installed (``digest``).
     """
     path = folder / "manifest.json"
     try:
@@ -308,6 +313,10 @@ def read_code_objects(folder: Path = FOLDER) -> CodeObjects:
         raise KernelUnavailable(
             f"the kernel manifest cannot be read: {error}", reason="object-missing"
         ) from error
+    try:
+        installed.check(path)
+    except installed.FileChanged as error:
+        raise KernelUnavailable(str(error), reason="digest") from error
     try:
         return _read(json.loads(data), folder)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
