@@ -28,6 +28,7 @@ COMMANDS = (
     "sign",
     "evidence",
     "verify",
+    "policy",
     "install",
     "audit-installed",
     "lock",

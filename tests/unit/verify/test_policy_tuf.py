@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+import tuf_state
 from forging import Forge
 from wheelmark import digests
 from wheelmark.errors import ConfigError
 from wheelmark.trust import state, updating
 from wheelmark.verify.policy import load_policy
 
-FIRST = b"the first root.json"
 VOUCHED = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 POLICY = f"""
 schema = 1
 [[root]]
 name = "fresh"
 tuf = "ours"
-sha256 = "{digests.sha256(FIRST)}"
+sha256 = "{digests.sha256(tuf_state.FIRST)}"
 max_root_age = 30
 issuers = ["https://issuer.example"]
 level = "a word"
@@ -42,22 +40,7 @@ signers = ["release"]
 def policy(tmp_path: Path, forge: Forge, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A policy, and the state that `wheelmark trust update` leaves behind."""
     home = tmp_path / "state"
-    folder = home / "roots" / "tuf" / "ours"
-    for path in (home, home / "roots", home / "roots" / "tuf", folder):
-        path.mkdir(mode=0o700)
-    digest = digests.sha256(forge.root_bytes)
-    (folder / f"root-{digest}.json").write_bytes(forge.root_bytes)
-    (folder / f"root-{digest}.json").chmod(0o600)
-    (folder / "bootstrap.json").write_bytes(FIRST)
-    record: dict[str, Any] = {
-        "schemaVersion": 1,
-        "url": "https://mirror.invalid",
-        "bootstrapSha256": digests.sha256(FIRST),
-        "rootSha256": digest,
-        "timestampVersion": 7,
-        "vouched": VOUCHED.isoformat(),
-    }
-    (folder / "update.json").write_text(json.dumps(record), encoding="utf-8")
+    tuf_state.write(home, "ours", forge.root_bytes, vouched=VOUCHED)
     monkeypatch.setenv(state.VARIABLE, str(home))
     path = tmp_path / "policy.toml"
     path.write_text(POLICY, encoding="utf-8")
@@ -76,7 +59,7 @@ def test_the_root_comes_with_its_age(policy: Path, forge: Forge) -> None:
 
 
 def test_trust_that_began_elsewhere(policy: Path) -> None:
-    policy.write_text(POLICY.replace(digests.sha256(FIRST), "ab" * 32), encoding="utf-8")
+    policy.write_text(POLICY.replace(digests.sha256(tuf_state.FIRST), "ab" * 32), encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
         load_policy(policy)
     assert caught.value.reason == "root-digest"

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from wheelmark.evidence import Level
 from wheelmark.trust.roots import Root
 from wheelmark.verify.policy.model import ANY, Kind, Policy, Predicate, Requirement, Severity, Signer
 
@@ -143,9 +144,13 @@ def _asks(rule: Requirement) -> Iterator[str]:
 
 
 def _asks_of_tests(rule: Requirement) -> Iterator[str]:
+    alike: dict[str, list[str]] = {}
     for gate in rule.gates:
-        allowed = " (or UNCHECKED)" if gate in rule.unchecked else ""
-        yield f"gate {gate} PASSED at level {rule.lowest(gate).value} or closer to the hardware{allowed}"
+        asked = f"PASSED at level {rule.lowest(gate).value}"
+        asked += " or above" if rule.lowest(gate) is not Level.HARDWARE else ""
+        alike.setdefault(f"{asked}, or UNCHECKED" if gate in rule.unchecked else asked, []).append(gate)
+    for asked, gates in alike.items():
+        yield f"{asked}: {', '.join(gates)}"
     if rule.runners:
         yield f"tests on other machines count where {_or(rule.runners)} signed them"
     else:
@@ -158,7 +163,7 @@ def _asks_of_scan(rule: Requirement) -> Iterator[str]:
     else:
         yield f"no known vulnerability worse than {rule.worst.value}; one of unknown severity counts as critical"
     age = f"at most {rule.advisory_age} days old" if rule.advisory_age else "of any age"
-    yield f"advisory data {age}"
+    yield f"advisory data {age}, asked for each component that has a service"
     by = _or(rule.vex_signers)
     yield f"OpenVEX of {by} sets a vulnerability aside" if by else "nobody can set a vulnerability aside"
 
