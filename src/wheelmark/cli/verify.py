@@ -50,17 +50,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="keep here what bundles proved and what bytes said, for the next run; a folder of yours alone",
     )
+    parser.add_argument(
+        "--channel",
+        default="",
+        metavar="NAME",
+        help="the channel that it is wanted for; it has to be promoted there",
+    )
+    parser.add_argument(
+        "--memory",
+        type=Path,
+        metavar="DIR",
+        help="what this machine has seen: times, and numbers of promotions "
+        "(default: none; with --channel `memory` in the state directory)",
+    )
+    parser.add_argument(
+        "--audit-log",
+        type=Path,
+        metavar="FILE",
+        help="append a line of JSON for each verdict; nothing is accepted that cannot be written there",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Verify every path; the worst of the verdicts is the exit code."""
     from wheelmark.errors import Exit, InputError
-    from wheelmark.verify import FactsCache, load_policy, verify
+    from wheelmark.verify import AuditLog, FactsCache, Memory, load_policy, verify
     from wheelmark.verify.verdict import Report, refusal, worst
 
     policy = load_policy(args.policy)
     cache = FactsCache(args.cache) if args.cache is not None else None
     now = dt.datetime.now(dt.UTC)
+    log = AuditLog(args.audit_log) if args.audit_log else None
+    memory = Memory(args.memory) if args.memory else Memory.of_this_machine() if args.channel else None
     reports: list[Report] = []
     for path in args.paths:
         try:
@@ -72,12 +93,20 @@ def run(args: argparse.Namespace) -> int:
                     bundles=args.bundle,
                     reference=args.reference,
                     target=args.target,
+                    channel=args.channel,
+                    memory=memory,
+                    audit_log=log,
                     cache=cache,
                 )
             )
         except InputError as error:
             verdict = refusal(str(path), error.reason, error.what)
-            reports.append(Report(path=str(path), policy=policy.source, verdicts=(verdict,)))
+            report = Report(
+                path=str(path), policy=policy.source, verdicts=(verdict,), policy_sha256=policy.sha256
+            )
+            if log is not None:
+                log.append(report, now=now)
+            reports.append(report)
     code = worst(report.exit_code for report in reports)
     if args.json:
         document = {"exit_code": int(code), "reports": [report.as_json() for report in reports]}

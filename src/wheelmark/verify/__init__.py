@@ -7,19 +7,23 @@ not name. The heavy modules are imported when something is verified.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from wheelmark import manifest
 from wheelmark.binaries import kernelmanifest
 from wheelmark.errors import ConfigError, InputError
 from wheelmark.oci import layout
+from wheelmark.verify.auditlog import AuditLog
 from wheelmark.verify.circumstances import Circumstances
 from wheelmark.verify.factscache import FactsCache
 from wheelmark.verify.image import verify_one_image
 from wheelmark.verify.kernelpack import verify_one_kernel_pack
+from wheelmark.verify.memory import Memory
 from wheelmark.verify.policy import Kind, Policy, load_policy
 from wheelmark.verify.release import verify_release_directory
 from wheelmark.verify.verdict import Accepted, Missing, Rejected, Report, Unchecked, Verdict
@@ -27,7 +31,9 @@ from wheelmark.verify.wheel import verify_one_wheel
 
 __all__ = [
     "Accepted",
+    "AuditLog",
     "FactsCache",
+    "Memory",
     "Missing",
     "Policy",
     "Rejected",
@@ -53,6 +59,8 @@ def verify(
     reference: str = "",
     target: str = "",
     channel: str = "",
+    memory: Memory | None = None,
+    audit_log: AuditLog | None = None,
     cache: FactsCache | None = None,
 ) -> Report:
     """Verify whatever lies at a path: a release directory, a wheel, an image layout or a kernel pack.
@@ -65,19 +73,41 @@ def verify(
         reference: Digest or tag of the image in a layout; empty for the only one.
         target: Target that an image has to be for; empty for any.
         channel: The channel that it is wanted for; empty for none.
+        memory: What this machine has seen; an accepted report is remembered.
+        audit_log: Where the report is written down, before anything is accepted.
         cache: Facts of bundles and artifacts from earlier runs.
 
     Raises:
         InputError: It is none of these, or cannot be read.
-        ConfigError: The policy has no requirement for it.
+        ConfigError: The policy has no requirement for it; or memory or audit log cannot be used.
     """
     match kind_of(path):
         case Kind.RELEASE:
-            return verify_release(path, policy, now=now, channel=channel, cache=cache)
+            return verify_release(
+                path, policy, now=now, channel=channel, memory=memory, audit_log=audit_log, cache=cache
+            )
         case Kind.WHEEL:
-            return verify_wheel(path, policy, now=now, bundles=bundles, channel=channel, cache=cache)
+            return verify_wheel(
+                path,
+                policy,
+                now=now,
+                bundles=bundles,
+                channel=channel,
+                memory=memory,
+                audit_log=audit_log,
+                cache=cache,
+            )
         case Kind.KERNEL_PACK:
-            return verify_kernel_pack(path, policy, now=now, bundles=bundles, channel=channel, cache=cache)
+            return verify_kernel_pack(
+                path,
+                policy,
+                now=now,
+                bundles=bundles,
+                channel=channel,
+                memory=memory,
+                audit_log=audit_log,
+                cache=cache,
+            )
         case Kind.IMAGE:
             return verify_image(
                 path,
@@ -87,6 +117,8 @@ def verify(
                 reference=reference,
                 target=target,
                 channel=channel,
+                memory=memory,
+                audit_log=audit_log,
                 cache=cache,
             )
 
@@ -115,7 +147,14 @@ def kind_of(path: Path) -> Kind:
 
 
 def verify_release(
-    dist: Path, policy: Policy, *, now: dt.datetime, channel: str = "", cache: FactsCache | None = None
+    dist: Path,
+    policy: Policy,
+    *,
+    now: dt.datetime,
+    channel: str = "",
+    memory: Memory | None = None,
+    audit_log: AuditLog | None = None,
+    cache: FactsCache | None = None,
 ) -> Report:
     """Verify a release directory; see ``wheelmark.verify.release`` for the order of what is checked.
 
@@ -125,8 +164,8 @@ def verify_release(
             (``policy-inside``).
     """
     _check_outside(dist, policy)
-    circumstances = Circumstances(now=now, channel=channel)
-    return verify_release_directory(dist, policy, circumstances=circumstances, cache=cache)
+    ask = functools.partial(verify_release_directory, dist, policy, cache=cache)
+    return _answer(ask, policy, now=now, channel=channel, memory=memory, audit_log=audit_log)
 
 
 def verify_wheel(
@@ -136,6 +175,8 @@ def verify_wheel(
     now: dt.datetime,
     bundles: Sequence[Path] = (),
     channel: str = "",
+    memory: Memory | None = None,
+    audit_log: AuditLog | None = None,
     cache: FactsCache | None = None,
 ) -> Report:
     """Verify one wheel with the bundles that lie beside it, are given, or are in its release.
@@ -144,8 +185,8 @@ def verify_wheel(
         InputError: The wheel cannot be read.
         ConfigError: The policy has no requirement for such a wheel.
     """
-    circumstances = Circumstances(now=now, channel=channel)
-    return verify_one_wheel(path, policy, circumstances=circumstances, bundles=bundles, cache=cache)
+    ask = functools.partial(verify_one_wheel, path, policy, bundles=bundles, cache=cache)
+    return _answer(ask, policy, now=now, channel=channel, memory=memory, audit_log=audit_log)
 
 
 def verify_image(
@@ -157,6 +198,8 @@ def verify_image(
     reference: str = "",
     target: str = "",
     channel: str = "",
+    memory: Memory | None = None,
+    audit_log: AuditLog | None = None,
     cache: FactsCache | None = None,
 ) -> Report:
     """Verify an image in an OCI layout directory; see ``wheelmark.verify.image`` for what is checked.
@@ -166,16 +209,10 @@ def verify_image(
         ConfigError: The policy has no requirement for such an image, or lies in the layout (``policy-inside``).
     """
     _check_outside(path, policy)
-    circumstances = Circumstances(now=now, channel=channel)
-    return verify_one_image(
-        path,
-        policy,
-        circumstances=circumstances,
-        bundles=bundles,
-        reference=reference,
-        target=target,
-        cache=cache,
+    ask = functools.partial(
+        verify_one_image, path, policy, bundles=bundles, reference=reference, target=target, cache=cache
     )
+    return _answer(ask, policy, now=now, channel=channel, memory=memory, audit_log=audit_log)
 
 
 def verify_kernel_pack(
@@ -185,6 +222,8 @@ def verify_kernel_pack(
     now: dt.datetime,
     bundles: Sequence[Path] = (),
     channel: str = "",
+    memory: Memory | None = None,
+    audit_log: AuditLog | None = None,
     cache: FactsCache | None = None,
 ) -> Report:
     """Verify a directory of compiled kernels with their manifest.
@@ -194,8 +233,27 @@ def verify_kernel_pack(
         ConfigError: The policy has no requirement for such kernels, or lies among them (``policy-inside``).
     """
     _check_outside(path, policy)
-    circumstances = Circumstances(now=now, channel=channel)
-    return verify_one_kernel_pack(path, policy, circumstances=circumstances, bundles=bundles, cache=cache)
+    ask = functools.partial(verify_one_kernel_pack, path, policy, bundles=bundles, cache=cache)
+    return _answer(ask, policy, now=now, channel=channel, memory=memory, audit_log=audit_log)
+
+
+def _answer(
+    ask: Callable[..., Report],
+    policy: Policy,
+    *,
+    now: dt.datetime,
+    channel: str,
+    memory: Memory | None,
+    audit_log: AuditLog | None,
+) -> Report:
+    """Ask under the circumstances of now; what is found is written down first, then remembered, then given."""
+    seen = memory.circumstances(now, channel) if memory else Circumstances(now=now, channel=channel)
+    report = dataclasses.replace(ask(circumstances=seen), policy_sha256=policy.sha256)
+    if audit_log is not None:
+        audit_log.append(report, now=now)
+    if memory is not None:
+        memory.remember(report, now=now)
+    return report
 
 
 def _check_outside(folder: Path, policy: Policy) -> None:

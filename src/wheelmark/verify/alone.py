@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from wheelmark import manifest
+from wheelmark.attest.predicates import PROMOTION
 from wheelmark.errors import ConfigError, InputError, WheelmarkError
 from wheelmark.verify.artifact import ArtifactFacts, read_bounded
 from wheelmark.verify.bundle import LIMITS
@@ -71,6 +72,7 @@ def judge_alone(
     examiner = Examiner(policy.roots, policy.keys, cache=cache)
     refusals: list[Refusal] = []
     attestations: list[Attestation] = []
+    meant: list[Attestation] = []
     for source in sources:
         try:
             facts = examiner.examine(source.read(), artifact=artifact.sha256)
@@ -78,14 +80,22 @@ def judge_alone(
             refusals.append(refusal(source.name, error.reason, error.what))
             continue
         attestations.append(Attestation(path=source.name, facts=facts))
-        if source.meant and not is_about(facts, artifact):
-            what = artifact.name or artifact.path
-            text = f"it is not about {what} with sha256 {artifact.sha256}"
-            refusals.append(refusal(source.name, "subject-digest", text))
+        if source.meant:
+            meant.append(attestations[-1])
         for name in _wrong(facts, members):
             text = f"it is about {name} with another sha256 than lies here"
             refusals.append(refusal(source.name, "subject-digest", text))
-    case = Case(artifact=artifact, target=artifact.target, attestations=tuple(attestations))
+    for item in meant:
+        if not (is_about(item.facts, artifact) or _is_promotion(item, artifact, attestations)):
+            what = artifact.name or artifact.path
+            text = f"it is not about {what} with sha256 {artifact.sha256}"
+            refusals.append(refusal(item.path, "subject-digest", text))
+    case = Case(
+        artifact=artifact,
+        target=artifact.target,
+        attestations=tuple(attestations),
+        project=artifact.project,
+    )
     judged = evaluate_artifact(case, rule, policy, circumstances)
     if not refusals:
         return judged
@@ -102,6 +112,18 @@ def is_about(facts: Facts, artifact: ArtifactFacts) -> bool:
         subject.sha256 in same or (artifact.name and subject.name == artifact.name)
         for subject in facts.statement.subjects
     )
+
+
+def _is_promotion(item: Attestation, artifact: ArtifactFacts, found: Iterable[Attestation]) -> bool:
+    """Whether it promotes a release that one of the statements about the artifact is about as well."""
+    releases = {
+        subject.sha256
+        for other in found
+        if other.facts.statement is not None and is_about(other.facts, artifact)
+        for subject in other.facts.statement.subjects
+        if subject.name == manifest.NAME
+    }
+    return item.kind == PROMOTION and bool(item.digests() & releases)
 
 
 def _wrong(facts: Facts, members: Mapping[str, str]) -> list[str]:

@@ -55,6 +55,11 @@ class ArtifactFacts:
         """Id of the target that the bytes speak of; empty if they do not."""
         return ""
 
+    @property
+    def project(self) -> str:
+        """Name of the project that the bytes are of; empty if they do not say."""
+        return ""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WheelFacts(ArtifactFacts):
@@ -73,6 +78,11 @@ class WheelFacts(ArtifactFacts):
         if self.kernels is not None:
             return str(self.kernels.target)
         return next((f"cpu-{arch}" for arch in _CPUS if self.runs_on(arch)), "")
+
+    @property
+    def project(self) -> str:
+        """The distribution."""
+        return self.distribution
 
     def runs_on(self, arch: str) -> bool:
         """Whether every platform of its tags is of this CPU."""
