@@ -32,7 +32,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="a target id, or auto (default): what fits this machine",
     )
-    parser.add_argument("--channel", default="", metavar="NAME", help="the channel that it is wanted for")
+    parser.add_argument(
+        "--channel",
+        default="",
+        metavar="NAME",
+        help="the channel that it is wanted for; it has to be promoted there",
+    )
+    parser.add_argument(
+        "--audit-log",
+        type=Path,
+        metavar="FILE",
+        help="append a line of JSON for each verdict; nothing is installed that cannot be written there",
+    )
     parser.add_argument(
         "--python",
         type=Path,
@@ -70,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Install; a refusal by the verifier is printed as ``wheelmark verify`` prints it."""
     from wheelmark.deploy import Request, install
-    from wheelmark.verify import load_policy
+    from wheelmark.verify import AuditLog, Memory, load_policy
 
     policy = load_policy(args.policy, strict=True)
     request = Request(
@@ -86,7 +97,12 @@ def run(args: argparse.Namespace) -> int:
         program=args.installer,
     )
     outcome = install(
-        request, policy, now=dt.datetime.now(dt.UTC), progress=lambda line: print(line, file=sys.stderr)
+        request,
+        policy,
+        now=dt.datetime.now(dt.UTC),
+        memory=Memory.of_this_machine(),
+        audit_log=AuditLog(args.audit_log) if args.audit_log else None,
+        progress=lambda line: print(line, file=sys.stderr, flush=True),
     )
     print(json.dumps(outcome.as_json(), indent=2) if args.json else _words(outcome), flush=True)
     return int(outcome.report.exit_code)

@@ -32,10 +32,11 @@ from wheelmark.deploy.interpreter import Interpreter, read_interpreter
 from wheelmark.deploy.machine import Machine, Places, detect
 from wheelmark.deploy.receipt import Receipt, Receipts, now_text, record_files, write_copy
 from wheelmark.deploy.source import Source, copy_release, copy_wheel
-from wheelmark.errors import CommandError, InputError, LockError, RejectedError, StateError, WheelmarkError
+from wheelmark.errors import CommandError, InputError, LockError, RejectedError, StateError
 from wheelmark.packages import installer
 from wheelmark.packages.pins import Pin, read_pins
-from wheelmark.verify import Policy, verify_release, verify_wheel
+from wheelmark.verify import AuditLog, Memory, Policy, kind_of, verify
+from wheelmark.verify.policy import Kind
 from wheelmark.verify.verdict import Accepted, Report
 
 _SHOWN = 12
@@ -64,8 +65,19 @@ class Request:
 
     @property
     def is_wheel(self) -> bool:
-        """Whether ``ref`` is one wheel, and no release directory."""
-        return self.ref.suffix == ".whl" and not self.ref.is_dir()
+        """Whether ``ref`` is one wheel, and no release directory.
+
+        Raises:
+            InputError: It is neither (``not-a-release``).
+        """
+        kind = kind_of(self.ref)
+        if kind not in {Kind.WHEEL, Kind.RELEASE}:
+            raise InputError(
+                f"{self.ref} is a {kind.value}, and not something that is installed into an environment",
+                fix="name a release directory or a wheel",
+                reason="not-a-release",
+            )
+        return kind is Kind.WHEEL
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,8 +120,9 @@ def install(
     now: dt.datetime,
     state: Path | None = None,
     places: Places | None = None,
+    memory: Memory | None = None,
+    audit_log: AuditLog | None = None,
     progress: Callable[[str], None] = lambda _line: None,
-    **verification: Any,
 ) -> Outcome:
     """Verify, choose, install, and compare what lies on disk.
 
@@ -119,8 +132,9 @@ def install(
         now: The verifier's clock, with a zone.
         state: The state directory; default: this user's.
         places: Where the machine is looked at.
+        memory: What this machine has seen; see ``verify``.
+        audit_log: Where the report is written down, before anything is accepted.
         progress: Called with a line for people at each step.
-        verification: Passed to ``verify_release`` or ``verify_wheel`` (memory).
 
     Raises:
         MachineError: Nothing fits this machine.
@@ -137,12 +151,20 @@ def install(
     machine = detect(python, places)
     with contextlib.ExitStack() as held:
         source: Source | None = None
-        problem: WheelmarkError | None = None
+        problem: Exception | None = None
         try:
             source = _copied(request, machine, held)  # 2
-        except WheelmarkError as error:
-            problem = error  # what verification has to say goes before
-        report = _verified(request, policy, now, verification)  # 3
+        except Exception as error:  # noqa: BLE001 - raised below: what verification has to say goes before
+            problem = error
+        report = verify(  # 3
+            request.ref,
+            policy,
+            now=now,
+            bundles=request.bundles,
+            channel=request.channel,
+            memory=memory,
+            audit_log=audit_log,
+        )
         if not report.accepted:
             return Outcome(report=report, machine=machine)
         if source is None:
@@ -185,12 +207,6 @@ def _copied(request: Request, machine: Machine, held: contextlib.ExitStack) -> S
         without_card=request.without_card,
         lock=request.dependencies,
     )
-
-
-def _verified(request: Request, policy: Policy, now: dt.datetime, verification: Mapping[str, Any]) -> Report:
-    if request.is_wheel:
-        return verify_wheel(request.ref, policy, now=now, bundles=request.bundles, **verification)
-    return verify_release(request.ref, policy, now=now, **verification)
 
 
 @dataclasses.dataclass(kw_only=True)
