@@ -22,6 +22,7 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,20 @@ class Advisories:
                 if _package(entry) == canonicalize_name(name)
             )
         )
+
+    def severities(self, names: AbstractSet[str]) -> tuple[tuple[str, str], ...]:
+        """Pairs of type (``CVSS_V3``) and score of each advisory of one of these names, as OSV's ``severity`` has them."""
+        found = {
+            (entry["type"], entry["score"])
+            for advisories in self.by_package.values()
+            for advisory in advisories
+            if names & {advisory["id"], *(item for item in _list(advisory, "aliases") if isinstance(item, str))}
+            for entry in _list(advisory, "severity")
+            if isinstance(entry, dict)
+            and isinstance(entry.get("type"), str)
+            and isinstance(entry.get("score"), str)
+        }
+        return tuple(sorted(found))
 
     def control(self) -> tuple[str, str] | None:
         """A package and version that must be reported: the first that the data itself lists as affected."""
@@ -143,6 +158,11 @@ def _manifest(value: Mapping[str, Any]) -> Mapping[str, Any]:
             reason="audit-manifest",
         )
     return value
+
+
+def _list(advisory: Mapping[str, Any], name: str) -> list[Any]:
+    value = advisory.get(name)
+    return value if isinstance(value, list) else []
 
 
 def _advisory(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -316,15 +316,18 @@ def read_answer(output: bytes, messages: str) -> dict[str, Any]:
 def _judge(
     answer: Mapping[str, Any], pins: Sequence[tuple[str, str]], service: Service, details: dict[str, Any]
 ) -> tuple[Verdict, str, str]:
-    """Verdict, reason and summary from pip-audit's entries."""
+    """Verdict, reason and summary from pip-audit's entries; what nobody answered for is written down in any case."""
+    skips = [entry for entry in answer.values() if "skip_reason" in entry]
+    absent = [f"{name} {version}" for name, version in pins if answer.get(name, {}).get("version") != version]
+    outside = [name for name, _version in pins if service.data is not None and not service.data.covers(name)]
+    if skips:
+        details["skipped"] = [{"package": entry["name"], "why": entry["skip_reason"]} for entry in skips]
+    elif absent:
+        details["skipped"] = [{"package": item, "why": "not in pip-audit's answer"} for item in absent]
+    if outside:
+        details["outside_coverage"] = outside
     found = [
-        {
-            "package": name,
-            "version": version,
-            "id": vulnerability["id"],
-            "aliases": sorted(vulnerability.get("aliases", [])),
-            "fixed_in": list(vulnerability.get("fix_versions", [])),
-        }
+        _vulnerability(name, version, vulnerability, service)
         for name, version in pins
         for vulnerability in answer.get(name, {}).get("vulns", [])
     ]
@@ -332,18 +335,12 @@ def _judge(
         details["vulnerabilities"] = found
         named = ", ".join(f"{item['id']} ({item['package']} {item['version']})" for item in found[:8])
         return Verdict.FAILED, "audit-vulnerable", f"{len(found)} known vulnerabilities: {named}"
-    skips = [entry for entry in answer.values() if "skip_reason" in entry]
     if skips:
-        details["skipped"] = [{"package": entry["name"], "why": entry["skip_reason"]} for entry in skips]
         named = ", ".join(f"{entry['name']} ({entry['skip_reason']})" for entry in skips[:5])
         return Verdict.FAILED, "audit-skipped", f"should have been queried and was not: {named}"
-    absent = [f"{name} {version}" for name, version in pins if answer.get(name, {}).get("version") != version]
     if absent:
-        details["skipped"] = [{"package": item, "why": "not in pip-audit's answer"} for item in absent]
         return Verdict.FAILED, "audit-skipped", f"not in pip-audit's answer: {', '.join(absent[:8])}"
-    outside = [name for name, _version in pins if service.data is not None and not service.data.covers(name)]
     if outside:
-        details["outside_coverage"] = outside
         return (
             Verdict.UNCHECKED,
             "audit-coverage",
@@ -352,6 +349,22 @@ def _judge(
     # Only where every package was asked does an empty list say that nothing was found.
     details["vulnerabilities"] = []
     return Verdict.PASSED, "", f"{len(pins)} packages queried, none with a known vulnerability"
+
+
+def _vulnerability(name: str, version: str, found: Mapping[str, Any], service: Service) -> dict[str, Any]:
+    """One finding for the evidence; how bad it is where the folder's own advisory says so (pip-audit does not)."""
+    aliases = sorted(found.get("aliases", []))
+    value = {
+        "package": name,
+        "version": version,
+        "id": found["id"],
+        "aliases": aliases,
+        "fixed_in": list(found.get("fix_versions", [])),
+    }
+    severities = service.data.severities({found["id"], *aliases}) if service.data is not None else ()
+    if severities:
+        value["severities"] = [{"method": method, "score": score} for method, score in severities]
+    return value
 
 
 def _pip_audit_version() -> str:

@@ -199,6 +199,23 @@ def test_a_vulnerable_pin_is_named_with_its_advisory() -> None:
             "fixed_in": ["4"],
         }
     ]
+    # What was not asked stays visible beside what was found.
+    assert details["skipped"] == [{"package": "torch", "why": "not found"}]
+
+
+def test_how_bad_a_finding_is_comes_from_the_advisory_of_its_name_or_alias() -> None:
+    score = "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H"
+    records: tuple[Json, ...] = (
+        {"id": "GHSA-1", "aliases": ["CVE-1"], "severity": [{"type": "CVSS_V3", "score": score}, {"type": 3}]},
+        {"id": "GHSA-2", "aliases": 4, "severity": "none"},
+    )
+    data = Advisories(source="t", date=NOW.date(), packages=None, by_package={"idna": records}, count=2)
+    known = {"id": "PYSEC-1", "aliases": ["CVE-1"]}
+    answer = {"idna": entry("idna", "3.20", known, {"id": "GHSA-2"}), "torch": entry("torch", "2.13.0")}
+    _verdict, _reason, _summary, details = judge(answer, data)
+    first, second = details["vulnerabilities"]
+    assert first["severities"] == [{"method": "CVSS_V3", "score": score}]
+    assert "severities" not in second
 
 
 def test_packages_outside_the_coverage_are_unchecked() -> None:
