@@ -93,6 +93,13 @@ def bench(session: nox.Session) -> None:
     session.run("python", "tests/bench/run.py", *session.posargs)
 
 
+@nox.session(default=False)
+def conformance(session: nox.Session) -> None:
+    """Sigstore's conformance suite: every case in the folder that WHEELMARK_CASES names."""
+    install(session, "tools.txt")
+    session.run("python", "tests/conformance/run.py", *session.posargs)
+
+
 @nox.session
 def check(session: nox.Session) -> None:
     """Lint, types, layers, unit, kernel and integration tests, workflows, docs and drift."""

@@ -3,10 +3,12 @@
 1. A token is got from the domain: minted in process, or from the surroundings.
 2. The client asks for a certificate, signs the statement in a DSSE envelope, has the signature timestamped and
    logged. It gives a new key and certificate well before the ten minutes of the old one are over.
-3. A bundle without an RFC 3161 timestamp is refused: the client only warns when a timestamp authority fails.
+3. A bundle without an RFC 3161 timestamp is refused: the client only warns when a timestamp authority fails. Only
+   where the configuration names no such authority does an older log's promise say when.
 4. The bundle is brought into canonical form: one spelling, and of two ECDSA twins of a service the smaller.
 5. Those very bytes are verified with sigstore's verifier against the domain's trusted root and the identity
-   that was asked for, and their payload is compared with the statement.
+   that was asked for, and their payload is compared with the statement. Which claim a private instance names its
+   certificates after is its own setting: there the identity is what the first certificate says.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ import datetime as dt
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from cryptography import x509
 from sigstore import dsse
 from sigstore import sign as client
+from sigstore.errors import VerificationError
 from sigstore.models import Bundle, ClientTrustConfig, InvalidBundle
 from sigstore.oidc import IdentityToken
-from sigstore.verify import Verifier, policy
+from sigstore.verify import Verifier
 
 from wheelmark import digests, strictjson
 from wheelmark.attest.bundle import canonical_bundle
@@ -31,6 +35,7 @@ from wheelmark.sign import embedded
 from wheelmark.sign.domains import Domain
 from wheelmark.sign.identity import Identity, ambient_token, certified, parse_token
 from wheelmark.trust.roots import read_material
+from wheelmark.verify.certificate import read_signer
 from wheelmark.verify.oneform import in_one_form
 
 RENEW_AFTER = dt.timedelta(minutes=5)
@@ -39,6 +44,22 @@ RENEW_AFTER = dt.timedelta(minutes=5)
 
 def _now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
+
+
+class _Named:
+    """A policy for sigstore's verifier; its own cannot say the names of kind otherName that Fulcio gives to users."""
+
+    def __init__(self, expected: Identity) -> None:
+        self._expected = expected
+
+    def verify(self, cert: x509.Certificate) -> None:
+        """Refuse a certificate that names somebody else."""
+        found = read_signer(cert)
+        if (found.identity, found.issuer) != (self._expected.name, self._expected.issuer):
+            raise VerificationError(
+                f"the certificate names {found.identity} of {found.issuer}, "
+                f"not {self._expected.name} of {self._expected.issuer}"
+            )
 
 
 class Signer:
@@ -65,7 +86,9 @@ class Signer:
         """How many certificates were asked for so far."""
         try:
             parsed = ClientTrustConfig.from_json(config.decode())
-            root = strictjson.loads(config)["trustedRoot"]
+            value = strictjson.loads(config)
+            root = value["trustedRoot"]
+            self._timestamps = bool(value["signingConfig"].get("tsaUrls"))
             self._trusted_root = digests.canonical_json(root)
             self._material = read_material(root, name=domain.value)
             self._context = client.SigningContext.from_trust_config(parsed)
@@ -115,8 +138,29 @@ class Signer:
                 or the result does not verify (``not-verified``).
         """
         read_statement(statement)
+        data = self._signed(lambda client: client.sign_dsse(dsse.Statement(statement)))
+        self._verify(data, self._verifier.verify_dsse, (PAYLOAD_TYPE, statement))
+        return data
+
+    def sign_artifact(self, artifact: bytes) -> bytes:
+        """Sign an artifact's digest: for other people's tools. What Wheelmark asks for are statements.
+
+        Args:
+            artifact: The artifact's bytes.
+
+        Returns:
+            The bundle v0.3 in canonical form, verified.
+
+        Raises:
+            SignError: As ``sign``.
+        """
+        data = self._signed(lambda client: client.sign_artifact(artifact))
+        self._verify(data, lambda bundle, rule: self._verifier.verify_artifact(artifact, bundle, rule), None)
+        return data
+
+    def _signed(self, sign: Callable[[client.Signer], Bundle]) -> bytes:
         try:
-            bundle = self._fresh_client().sign_dsse(dsse.Statement(statement))
+            bundle = sign(self._fresh_client())
         except WheelmarkError:
             raise
         except InvalidBundle as error:
@@ -126,11 +170,9 @@ class Signer:
             raise self._failure("signing failed", error) from error
         except Exception as error:  # sigstore raises errors of its own, of requests, pydantic and more
             raise self._failure("signing failed", error) from error
-        if bundle.verification_material.timestamp_verification_data is None:
+        if self._timestamps and bundle.verification_material.timestamp_verification_data is None:
             raise self._no_timestamp()
-        data = self._in_one_form(bundle)
-        self._verify(data, statement)
-        return data
+        return self._in_one_form(bundle)
 
     def _in_one_form(self, bundle: Bundle) -> bytes:
         try:
@@ -151,26 +193,40 @@ class Signer:
             except Exception as error:  # as in sign
                 raise self._failure("no signing certificate was given", error) from error
             self.certificates += 1
+            if self.domain is Domain.FILE:
+                self._identity = self._named(self._client)
         return self._client
+
+    def _named(self, given: client.Signer) -> Identity:
+        """Whom the certificate that was just given names."""
+        try:
+            # No public call gives it before something is signed.
+            named = read_signer(given._signing_cert())  # noqa: SLF001
+        except Exception as error:  # as in sign
+            raise self._failure("the signing certificate names nobody", error) from error
+        return Identity(name=named.identity, issuer=named.issuer)
 
     def _next_token(self) -> IdentityToken:
         waiting, self._waiting = self._waiting, None
         token = waiting if waiting and waiting.in_validity_period() else parse_token(self._token())
-        self._identity = certified(token)
+        if self.domain is not Domain.FILE:
+            self._identity = certified(token)
         return token
 
     def _certified(self) -> Identity:
+        if self._identity is None and self.domain is Domain.FILE:
+            self._fresh_client()
         if self._identity is None:
             # Who would sign is asked for more often than anything is signed: no certificate is spent on it.
             self._waiting = self._next_token()
             return certified(self._waiting)
         return self._identity
 
-    def _verify(self, data: bytes, statement: bytes) -> None:
-        expected = self._certified()
-        rule = policy.Identity(identity=expected.name, issuer=expected.issuer)
+    def _verify(self, data: bytes, verify: Callable[[Bundle, _Named], object], expected: object) -> None:
+        """Compare what sigstore's verifier gives for the bundle with what was to be signed."""
+        who = self._certified()
         try:
-            kind, payload = self._verifier.verify_dsse(Bundle.from_json(data), rule)
+            found = verify(Bundle.from_json(data), _Named(who))
         except Exception as error:
             raise SignError(
                 f"what was just signed in the {self.domain.value} domain does not verify: {error}",
@@ -178,7 +234,7 @@ class Signer:
                 fix="nothing was written; compare the trusted root with the instance's own",
                 reason="not-verified",
             ) from error
-        if kind != PAYLOAD_TYPE or payload != statement:
+        if found != expected:
             raise SignError("what was signed is not the statement that was given", reason="not-verified")
 
     def _no_timestamp(self) -> SignError:
