@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from forging import Forge
 from wheelmark import digests
 from wheelmark.errors import ConfigError
-from wheelmark.verify.policy import Kind, Policy, Severity, read_policy
+from wheelmark.verify.policy import Kind, Policy, Severity, read_policy, words
 from wheelmark.verify.policy.tables import LONGEST
 
 GITHUB = "https://token.actions.githubusercontent.com"
@@ -470,3 +470,28 @@ def test_this_machine_is_named_alone(read: Any) -> None:
     assert refusal(read, own('sha256 = "ROOT"')).reason == "policy-value"
     assert refusal(read, own("canonical = false")).reason == "policy-contradiction"
     assert refusal(read, own("").replace("this-machine", "the-internet")).reason == "policy-value"
+
+
+def test_in_words_what_is_left_out_is_said(read: Any) -> None:
+    keyed = "schema = 1\n" + ROOT.replace(f'issuers = ["{GITHUB}"]', "second_opinion = true") + KEY
+    said = words.as_table(read(keyed + REQUIRE.replace('"release"]', '"lab"]') + "allow_partial = true\n"))
+    for part in (
+        "may vouch for keys alone; sigstore-python has to agree",
+        "built by any builder, from any source",
+        "no known vulnerability\n",
+        "advisory data of any age",
+        "nobody can set a vulnerability aside",
+        "targets may be lacking",
+        "from a tree without uncommitted changes",
+    ):
+        assert part in said, part
+    narrow = REQUIRE.replace('"release"]', '"lab"]').replace('gates = ["abi"]\n', "")
+    narrow = narrow.replace('["provenance", "test-result", "vulnerabilities"]', '["sbom"]')
+    (clause,) = words.clauses(read(keyed + narrow))
+    assert clause.asks[0] == "signed statements by lab: sbom"
+    assert not any("PASSED" in text or "built by" in text for text in clause.asks)
+    whole = "https://github.com/example/shared/.github/workflows/sign.yml@refs/tags/v3"
+    (signer, _lab) = read(replaced(".github/workflows/release.yml", whole)).signers
+    assert words.who(signer).startswith(
+        f"https://github.com/example/kernels at refs/tags/v{{version}} through the workflow {whole}, by the word of"
+    )
