@@ -51,7 +51,7 @@ _BYTECODE = Path(__file__).with_name("bytecode.py")
 _TIMEOUT = 300
 _SMALL = 16 << 20
 """Bytes of a file of an installer's own."""
-_COMPILED = re.compile(r"[^.]+(?:\.[^.]+)*\.(?P<tag>[a-z]+-[0-9]+)(?:\.opt-(?P<level>[12]))?\.pyc")
+_COMPILED = re.compile(r"[^.]+\.(?P<tag>[^.]+)(?:\.opt-(?P<level>[12]))?\.pyc")
 _SCRIPT = re.compile(rb"^\s*(?:from|import)\s+([\w.]+)", re.MULTILINE)
 
 
@@ -269,7 +269,6 @@ def wrong_bytecode(
     """
     found: list[Refusal] = []
     pairs: list[tuple[Path, Path, int]] = []
-    tag = f"{python.markers['implementation_name']}-{''.join(python.version.split('.')[:2])}"
     for path in compiled:
         match = _COMPILED.fullmatch(path.name)
         source = _source(path) if match else None
@@ -277,7 +276,7 @@ def wrong_bytecode(
             match is None
             or source is None
             or source not in sources
-            or match["tag"] != tag
+            or match["tag"] != python.cache_tag
             or difference(path, "")
         ):
             found.append(refusal(named(path), "installed-added", "no module of the wheel compiles to it"))

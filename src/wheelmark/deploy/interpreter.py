@@ -33,7 +33,7 @@ except (AttributeError, ValueError, OSError):
 info = sys.implementation.version
 print(json.dumps({
     "paths": {key: paths[key] for key in ("purelib", "platlib", "scripts", "data")},
-    "prefix": sys.prefix, "base_prefix": sys.base_prefix, "packages": packages, "libc": libc,
+    "cache_tag": sys.implementation.cache_tag or "", "prefix": sys.prefix, "base_prefix": sys.base_prefix, "packages": packages, "libc": libc,
     "machine": sysconfig.get_platform().partition("-")[2],
     "markers": {
         "implementation_name": sys.implementation.name,
@@ -55,6 +55,8 @@ class Interpreter:
     path: Path
     version: str
     """``3.11.7``."""
+    cache_tag: str
+    """``cpython-311``: of the compiled modules that it would run."""
     arch: str
     """CPU that it runs on: ``x86_64``, ``aarch64``."""
     glibc: str
@@ -111,6 +113,7 @@ def _read(python: Path, text: str) -> Interpreter:
     return Interpreter(
         path=python.absolute(),
         version=value["markers"]["python_full_version"],
+        cache_tag=str(value["cache_tag"]),
         arch=value["machine"],
         glibc=version if kind == "glibc" else "",
         prefix=Path(value["prefix"]),
