@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from forging import Forge, forging
+from judging import Bench, wheel_facts
+from releasing import Part, part
 from wheelmark.attest.statement import Statement, Subject
 from wheelmark.trust import state
+from wheelmark.verify.artifact import WheelFacts
 from wheelmark.verify.facts import Examiner
-from wheelmark.verify.policy import Policy, load_policy
+from wheelmark.verify.policy import Kind, Policy, Requirement, load_policy
 
 
 @pytest.fixture(scope="session")
@@ -63,3 +66,27 @@ def policy(forge: Forge) -> Policy:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(state.VARIABLE, str(forge.home))
         return load_policy(REPOSITORY / "policies" / "embedded-dev.toml")
+
+
+@pytest.fixture(scope="session")
+def made() -> Part:
+    """A good CPU wheel with its SBOM and evidence."""
+    return part()
+
+
+@pytest.fixture(scope="session")
+def wheel(made: Part) -> WheelFacts:
+    """What the bytes of ``made`` say."""
+    return wheel_facts(made)
+
+
+@pytest.fixture(scope="session")
+def rule(policy: Policy) -> Requirement:
+    """What the shipped policy asks of ``made`` in a release."""
+    return policy.requirement(Kind.RELEASE, "cpu-x86_64")
+
+
+@pytest.fixture(scope="session")
+def bench(made: Part, wheel: WheelFacts, rule: Requirement, policy: Policy) -> Bench:
+    """All of it, to be changed in one thing."""
+    return Bench(made, wheel, rule, policy)

@@ -4,118 +4,41 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import io
-import json
-import zipfile
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 import releasing
+from judging import (
+    AT,
+    RUNNER,
+    TIME,
+    all_three,
+    audited,
+    case,
+    facts,
+    gates,
+    provenance,
+    reasons,
+    results,
+    sbom,
+    scan,
+    scanned,
+    subject,
+    under,
+    with_runner,
+)
 from releasing import GATES, Part, evidence_for, part
-from wheelmark import digests
-from wheelmark.attest.predicates import PROVENANCE, SBOM, TEST_RESULT, VULNS, Provenance, Scan, TestResult
-from wheelmark.attest.statement import Statement, Subject
+from wheelmark.attest.predicates import PROVENANCE, SBOM, TEST_RESULT, VULNS
+from wheelmark.attest.statement import Statement
 from wheelmark.binaries.kernelobjects import Problem
-from wheelmark.evidence import Evidence, Level, Verdict
+from wheelmark.evidence import Level, Verdict
 from wheelmark.sign import embedded
 from wheelmark.verify.artifact import WheelFacts
 from wheelmark.verify.circumstances import Circumstances
-from wheelmark.verify.evaluate import Attestation, Case, evaluate_artifact, judge_signer
-from wheelmark.verify.facts import Facts
-from wheelmark.verify.policy import Kind, Policy, Predicate, Requirement, Signer
+from wheelmark.verify.evaluate import Attestation, evaluate_artifact, judge_signer
+from wheelmark.verify.policy import Policy, Predicate, Requirement
 from wheelmark.verify.verdict import Accepted, Missing, Rejected, Unchecked
-
-TIME = dt.datetime(2026, 6, 1, 12, 0, 0, tzinfo=dt.UTC)
-NOW = TIME + dt.timedelta(days=1)
-AT = Circumstances(now=NOW)
-RUNNER = embedded.runner_identity("gpu-a")
-
-
-@pytest.fixture(scope="module")
-def made() -> Part:
-    return part()
-
-
-@pytest.fixture(scope="module")
-def wheel(made: Part) -> WheelFacts:
-    with zipfile.ZipFile(io.BytesIO(made.wheel)) as archive:
-        files = {name: digests.sha256(archive.read(name)) for name in archive.namelist()}
-    return WheelFacts(
-        path=f"wheels/{made.name}", name=made.name, sha256=made.sha256, size=len(made.wheel), files=files
-    )
-
-
-@pytest.fixture(scope="module")
-def rule(policy: Policy) -> Requirement:
-    return policy.requirement(Kind.RELEASE, "cpu-x86_64")
-
-
-def facts(statement: Statement | None, **changes: Any) -> Facts:
-    made = Facts(
-        bundle_sha256="0" * 64,
-        root="embedded",
-        identity=embedded.RELEASE_IDENTITY,
-        issuer=embedded.ISSUER,
-        claims={},
-        certificate_sha256="1" * 64,
-        times=(TIME,),
-        log_origin="log",
-        log_index=1,
-        entry_kind="hashedrekord 0.0.2",
-        statement=statement,
-        payload=statement.as_bytes() if statement else b"",
-        artifact_sha256="",
-        unauthenticated=(),
-    )
-    return dataclasses.replace(made, **changes)
-
-
-def subject(made: Part, **changes: str) -> tuple[Subject, ...]:
-    return (Subject(name=changes.get("name", made.name), sha256=changes.get("sha256", made.sha256)),)
-
-
-def provenance(made: Part, **changes: str) -> Statement:
-    predicate = Provenance(external_parameters={}, resolved_dependencies=(), builder_id="https://b.example/1")
-    return Statement(
-        subjects=subject(made, **changes), predicate_type=PROVENANCE, predicate=predicate.as_predicate()
-    )
-
-
-def sbom(made: Part, document: bytes | None = None, **changes: str) -> Statement:
-    value = json.loads(made.sbom if document is None else document)
-    return Statement(subjects=subject(made, **changes), predicate_type=SBOM, predicate=value)
-
-
-def results(made: Part, evidence: Sequence[Evidence] | None = None, **changes: str) -> Statement:
-    result = TestResult.of(made.evidence if evidence is None else evidence)
-    return Statement(
-        subjects=subject(made, **changes), predicate_type=TEST_RESULT, predicate=result.as_predicate()
-    )
-
-
-def case(made: Part, wheel: WheelFacts, *attestations: Facts, **changes: Any) -> Case:
-    everything = Case(
-        artifact=wheel,
-        target=made.target,
-        attestations=tuple(Attestation(path=f"bundles/{i}", facts=f) for i, f in enumerate(attestations)),
-        documents=(made.sbom,),
-        evidence_files={e.gate: digests.sha256(digests.canonical_json(e.as_json())) for e in made.evidence},
-        levels={e.gate: f"{e.verdict.value}@{e.level.value}" for e in made.evidence},
-    )
-    return dataclasses.replace(everything, **changes)
-
-
-def all_three(made: Part) -> list[Facts]:
-    return [facts(provenance(made)), facts(sbom(made)), facts(results(made))]
-
-
-def reasons(case: Case, rule: Requirement, policy: Policy, at: Circumstances = AT) -> set[str]:
-    verdicts = evaluate_artifact(case, rule, policy, at).verdicts
-    assert verdicts
-    assert not any(isinstance(verdict, Accepted) for verdict in verdicts)
-    return {verdict.reason for verdict in verdicts if not isinstance(verdict, Accepted)}
 
 
 def test_a_good_wheel_is_accepted_with_all_that_is_known(
@@ -215,12 +138,6 @@ def test_signer_of_another_root_is_refused(
     assert "signer-identity" in reasons(case(made, wheel, *bundles), rule, wider)
 
 
-def with_runner(policy: Policy, rule: Requirement) -> tuple[Policy, Requirement]:
-    runner = Signer(name="gpu-a", root="embedded", issuer=embedded.ISSUER, identity=RUNNER)
-    rules = tuple(dataclasses.replace(item, runners=("gpu-a",)) for item in (rule,))
-    return dataclasses.replace(policy, signers=(*policy.signers, runner), requirements=rules), rules[0]
-
-
 def test_known_signer_that_the_requirement_does_not_take_is_refused(
     made: Part, wheel: WheelFacts, rule: Requirement, policy: Policy
 ) -> None:
@@ -306,13 +223,6 @@ def test_malformed_predicate_is_refused(
 
 
 # Row 34, and the other verdicts of gates.
-def gates(made: Part, **changes: dict[str, Any]) -> list[Evidence]:
-    return [dataclasses.replace(item, **changes.get(item.gate, {})) for item in made.evidence]
-
-
-def under(made: Part, evidence: list[Evidence]) -> tuple[Part, list[Facts]]:
-    changed = dataclasses.replace(made, evidence=evidence)
-    return changed, [facts(provenance(made)), facts(sbom(made)), facts(results(made, evidence))]
 
 
 @pytest.mark.parametrize("gate", GATES)
@@ -436,26 +346,6 @@ def test_clock_behind_a_signed_time_is_refused(
 
 
 # Vulnerabilities.
-def audited(made: Part, *ids: str) -> list[Evidence]:
-    details = {
-        "service": {"source": "osv", "date": "2026-05-01"},
-        "components": [{"component": "pkg:pypi/x@1", "answer": "queried", "package": "x", "version": "1"}],
-        "vulnerabilities": [{"package": "x", "version": "1", "id": name, "aliases": []} for name in ids],
-    }
-    environment = {"pip-audit": "2.9.0", "asked": "2026-05-02T00:00:00Z"}
-    passed = {"verdict": Verdict.PASSED, "level": Level.STATIC, "reason": ""}
-    return gates(made, audit={**passed, "details": details, "environment": environment})
-
-
-def scan(made: Part, *ids: str) -> Scan:
-    audit = next(item for item in audited(made, *ids) if item.gate == "audit")
-    found = Scan.of(audit)
-    assert found is not None
-    return found
-
-
-def scanned(made: Part, found: Scan) -> Facts:
-    return facts(Statement(subjects=subject(made), predicate_type=VULNS, predicate=found.as_predicate()))
 
 
 def test_findings_are_refused_where_scans_are_asked_for(
@@ -472,7 +362,10 @@ def test_findings_are_refused_where_scans_are_asked_for(
         Statement(subjects=subject(made), predicate_type=VULNS, predicate=scan(made, "CVE-1").as_predicate())
     )
     replaced = tuple(Attestation(path="b", facts=item) for item in [*bundles, bad])
-    assert reasons(dataclasses.replace(alone, attestations=replaced), asking, policy) == {"vulnerable", "scan-incomplete"}
+    assert reasons(dataclasses.replace(alone, attestations=replaced), asking, policy) == {
+        "vulnerable",
+        "scan-incomplete",
+    }
 
 
 def test_scan_that_was_made_cannot_vanish_or_change(
