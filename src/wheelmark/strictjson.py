@@ -19,6 +19,7 @@ from wheelmark.errors import InputError
 # A string, to its end or the end of all: one that never ends is the parser's to refuse, and matched here all the
 # same, or trying again from each quote inside it would be quadratic.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\(?:.|\Z)[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 _LEAF = re.compile(rb"\[\]|\{\}")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
@@ -71,7 +72,7 @@ def loads(data: bytes, *, what: str = "JSON document", limits: Limits = DEFAULT)
         raise InputError(f"{what} is not UTF-8: {error.reason}", reason="json-syntax") from error
     except json.JSONDecodeError as error:
         raise InputError(f"{what} is not JSON: {error}", reason="json-syntax") from error
-    _check_lengths(value, what, limits)
+    _check_strings(value, what, limits, escaped=b"\\u" in data)
     return value
 
 
@@ -135,7 +136,8 @@ def _fraction(digits: str, what: str) -> float:
     return value
 
 
-def _check_lengths(value: Any, what: str, limits: Limits) -> None:
+def _check_strings(value: Any, what: str, limits: Limits, *, escaped: bool) -> None:
+    """Bound strings and arrays; where the text has escapes, refuse halves of surrogate pairs, which UTF-8 cannot carry."""
     stack = [value]
     while stack:
         item = stack.pop()
@@ -144,6 +146,8 @@ def _check_lengths(value: Any, what: str, limits: Limits) -> None:
                 f"{what}: a string has {len(item):,} characters; the limit is {limits.string:,}",
                 reason="json-too-long",
             )
+        if escaped and isinstance(item, str) and _HALF_PAIR.search(item):
+            raise InputError(f"{what}: a string has half a surrogate pair", reason="json-syntax")
         if isinstance(item, list):
             if len(item) > limits.items:
                 raise InputError(

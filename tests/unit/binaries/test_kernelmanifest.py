@@ -109,7 +109,7 @@ def test_numbers_that_json_cannot_carry_are_refused() -> None:
 
 def test_names_that_utf_8_cannot_carry_are_refused() -> None:
     data = make.manifest("sm80").as_bytes()
-    assert reason(data.replace(b'{"BLOCK":256}', b'{"\\ud800":256}')) == "json-value"
+    assert reason(data.replace(b'{"BLOCK":256}', b'{"\\ud800":256}')) == "json-syntax"
 
 
 def test_a_manifest_is_checked_when_it_is_made() -> None:

@@ -22,6 +22,8 @@ REFUSED = [
     (b"{}x", "json-syntax"),
     (b"\xff\xfe", "json-syntax"),
     (b'\xef\xbb\xbf{"a":1}', "json-syntax"),
+    (b'["\\ud800"]', "json-syntax"),
+    (b'{"a\\udc00": 1}', "json-syntax"),
     (b'"' + b'\\"' * 1_000_000, "json-syntax"),
     (b"[" + b"1," * 100_000 + b"1]", "json-too-long"),
     (b'"' + b"a" * ((8 << 20) + 1) + b'"', "json-too-long"),
@@ -89,3 +91,7 @@ def test_what_does_not_pair_is_the_parsers_to_refuse_and_fast(data: bytes) -> No
     with pytest.raises(InputError) as caught:
         strictjson.loads(data)
     assert caught.value.reason == "json-syntax"
+
+
+def test_whole_surrogate_pairs_are_characters() -> None:
+    assert loads(b'["\\ud83d\\ude00"]') == ["\U0001f600"]
