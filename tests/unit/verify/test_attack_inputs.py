@@ -130,7 +130,7 @@ def test_objects_are_read_one_at_a_time(tmp_path: Path, monkeypatch: pytest.Monk
         (
             'source = "this-machine"',
             'path = "a\\u0000b"\nsha256 = "' + "0" * 64 + '"',
-            "root-absent",
+            "policy-value",
         ),
         ("schema = 1", "schema = " + "1" * 5000, "policy-syntax"),
         ("schema = 1", "schema = true", "policy-version"),
