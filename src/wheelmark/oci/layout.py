@@ -23,13 +23,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
 import os
 import re
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from wheelmark import digests, strictjson
 from wheelmark.errors import InputError, StateError
@@ -52,32 +53,34 @@ _FALLBACK = re.compile(r"sha256-[0-9a-f]{64}")
 _BLOCK = 1 << 18
 
 
-class Blob(io.RawIOBase):
+class Blob:
     """A blob's bytes, hashed as they are read; ``check`` says whether they were what the descriptor says."""
 
     def __init__(self, descriptor: Descriptor, handle: int) -> None:
-        super().__init__()
         self._descriptor = descriptor
         self._handle = handle
         self._digest = hashlib.sha256()
         self._size = 0
 
-    def readable(self) -> bool:
-        """It is."""
-        return True
+    def __enter__(self) -> Self:
+        return self
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Read, at most one byte more than there should be."""
-        left = self._descriptor.size + 1 - self._size
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._handle)
+
+    def read(self, size: int, /) -> bytes:
+        """At most ``size`` bytes, and at most one more than there should be; none at the end."""
         try:
-            got = os.readv(self._handle, [memoryview(buffer)[: max(left, 0)]])
+            data = os.read(self._handle, min(size, self._descriptor.size + 1 - self._size))
         except OSError as error:
             raise InputError(
                 f"cannot read blob {self._descriptor.digest}: {error.strerror}", reason="unreadable"
             ) from error
-        self._digest.update(memoryview(buffer)[:got])
-        self._size += got
-        return got
+        self._digest.update(data)
+        self._size += len(data)
+        return data
 
     def check(self) -> None:
         """Read what is left, and compare.
@@ -85,20 +88,13 @@ class Blob(io.RawIOBase):
         Raises:
             InputError: Another digest or size (``image-blob``).
         """
-        buffer = memoryview(bytearray(_BLOCK))
-        while self.readinto(buffer):
+        while self.read(_BLOCK):
             pass
         if (self._size, self._digest.hexdigest()) != (self._descriptor.size, self._descriptor.sha256):
             raise InputError(
                 f"blob {self._descriptor.digest} has not the {self._descriptor.size:,} bytes of that digest",
                 reason="image-blob",
             )
-
-    def close(self) -> None:
-        """Close the file."""
-        if not self.closed:
-            os.close(self._handle)
-        super().close()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,7 +172,7 @@ class Layout:
         if known is not None and len(known) == descriptor.size:
             return known
         with self.open_blob(descriptor) as blob:
-            data = io.BufferedReader(blob).read(limit + 1)
+            data = b"".join(iter(lambda: blob.read(_BLOCK), b""))
             blob.check()
         if self._kept + len(data) <= _KEPT:
             self._kept += len(data)

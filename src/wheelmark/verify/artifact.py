@@ -10,7 +10,7 @@ import dataclasses
 import io
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from wheelmark import digests
@@ -171,24 +171,29 @@ def read_bounded(path: Path, limit: int) -> bytes:
     return data
 
 
-class _Objects(Mapping[str, bytes]):
-    """The files beside a kernel manifest, each read when it is asked for: never all of them in memory."""
+class LazyFiles(Mapping[str, bytes]):
+    """Files by name, each read when it is asked for: never all of them in memory.
 
-    def __init__(self, wheel: Wheel, paths: Mapping[str, str]) -> None:
-        self._wheel = wheel
-        self._paths = paths
+    Args:
+        names: Of the files.
+        read: Gives the bytes of one.
+    """
+
+    def __init__(self, names: Iterable[str], read: Callable[[str], bytes]) -> None:
+        self._names = tuple(sorted(names))
+        self._read = read
 
     def __getitem__(self, name: str) -> bytes:
-        return self._wheel.read(self._paths[name])
+        return self._read(name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._paths
+        return name in self._names
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._paths)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return len(self._names)
 
 
 def _examine_kernels(
@@ -213,6 +218,7 @@ def _examine_kernels(
         if wheel.files[name].size > LARGEST_OBJECT:
             raise InputError(f"{name} holds {wheel.files[name].size:,} bytes", reason="wheel-limit")
     manifest = read_kernel_manifest(wheel.read(manifests[0]))
-    problems += check_objects(manifest, _Objects(wheel, {PurePosixPath(name).name: name for name in inside}))
+    paths = {PurePosixPath(name).name: name for name in inside}
+    problems += check_objects(manifest, LazyFiles(paths, lambda name: wheel.read(paths[name])))
     files = {PurePosixPath(name).name: wheel.files[name].sha256 for name in [manifests[0], *inside]}
     return manifest, files, problems

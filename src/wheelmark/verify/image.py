@@ -83,13 +83,15 @@ def verify_one_image(
         ConfigError: The policy has no requirement for images of a target.
     """
     layout = Layout(path)
-    found = layout.resolve(reference)
     verdicts: list[Verdict] = []
     steps: list[Step] = []
     try:
+        found = layout.resolve(reference)
         layout.check_files()
         images = list(_images(layout, found))
     except InputError as error:
+        if error.reason == "image-reference":
+            raise
         return _report(path, policy, [refusal(path.name, error.reason, error.what)])
     examined = [examine_image(layout, item) for item in images]
     wanted = [item for item in examined if not target or item.target == target or len(examined) == 1]

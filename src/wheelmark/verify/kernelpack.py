@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from wheelmark import digests
@@ -17,7 +17,7 @@ from wheelmark.binaries.kernelmanifest import NAME, KernelManifest, read_kernel_
 from wheelmark.binaries.kernelobjects import Problem, check_objects
 from wheelmark.errors import InputError
 from wheelmark.verify import alone
-from wheelmark.verify.artifact import LARGEST_OBJECT, ArtifactFacts, open_plain, read_bounded
+from wheelmark.verify.artifact import LARGEST_OBJECT, ArtifactFacts, LazyFiles, open_plain, read_bounded
 from wheelmark.verify.circumstances import Circumstances
 from wheelmark.verify.factscache import FactsCache
 from wheelmark.verify.policy import Kind, Policy
@@ -88,17 +88,23 @@ def examine_kernel_pack(path: Path) -> KernelPackFacts:
         if not plain
     ]
     others = [name for name, plain in names.items() if plain and name not in {NAME, NAME + BUNDLE}]
+    sha256: dict[str, str] = {}
+
+    def read(name: str) -> bytes:
+        data = _read_object(path / name)
+        sha256[name] = digests.sha256(data)
+        return data
+
     try:
         manifest = read_kernel_manifest(data)
-        objects = _Objects(path, others)
-        problems += check_objects(manifest, objects)
+        problems += check_objects(manifest, LazyFiles(others, read))
     except InputError as error:
         found = Problem(reason=error.reason, text=error.what)
         return dataclasses.replace(facts, name=NAME, problems=(*problems, found))
     except Exception as error:  # noqa: BLE001 - row 44: anything a library raises is a refusal
         found = Problem(reason="library", text=f"{type(error).__name__}: {str(error)[:300]}")
         return dataclasses.replace(facts, name=NAME, problems=(*problems, found))
-    facts = dataclasses.replace(facts, kernels=manifest, files=objects.sha256, problems=tuple(problems))
+    facts = dataclasses.replace(facts, kernels=manifest, files=sha256, problems=tuple(problems))
     return dataclasses.replace(facts, name=f"{_folder(facts)}/{NAME}")
 
 
@@ -120,27 +126,9 @@ def _names(path: Path) -> dict[str, bool]:
     return dict(sorted(found.items()))
 
 
-class _Objects(Mapping[str, bytes]):
-    """The files beside a manifest, each read when it is asked for, and its digest kept: never all in memory."""
-
-    def __init__(self, path: Path, names: Sequence[str]) -> None:
-        self._path = path
-        self._names = frozenset(names)
-        self.sha256: dict[str, str] = {}
-
-    def __getitem__(self, name: str) -> bytes:
-        with open_plain(self._path / name) as stream:
-            data = stream.read(LARGEST_OBJECT + 1)
-        if len(data) > LARGEST_OBJECT:
-            raise InputError(f"{name} is over {LARGEST_OBJECT:,} bytes", reason="input-limit")
-        self.sha256[name] = digests.sha256(data)
-        return data
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._names))
-
-    def __len__(self) -> int:
-        return len(self._names)
+def _read_object(path: Path) -> bytes:
+    with open_plain(path) as stream:
+        data = stream.read(LARGEST_OBJECT + 1)
+    if len(data) > LARGEST_OBJECT:
+        raise InputError(f"{path.name} is over {LARGEST_OBJECT:,} bytes", reason="input-limit")
+    return data

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from wheelmaking import (
 from wheelmark import digests
 from wheelmark.errors import InputError
 from wheelmark.verify import artifact
-from wheelmark.verify.artifact import examine_wheel, open_plain, read_bounded
+from wheelmark.verify.artifact import LazyFiles, examine_wheel, open_plain, read_bounded
 
 FILES = {"demo_kernels/__init__.py": b""}
 
@@ -212,3 +214,49 @@ def test_reading_is_bounded(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         read_bounded(tmp_path / "f", 4)
     assert caught.value.reason == "json-too-large"
+
+
+def test_files_are_read_when_they_are_asked_for() -> None:
+    asked: list[str] = []
+
+    def read(name: str) -> bytes:
+        asked.append(name)
+        return name.encode()
+
+    files = LazyFiles({"b", "a"}, read)
+    assert (list(files), len(files), "a" in files, "c" in files, asked) == (["a", "b"], 2, True, False, [])
+    assert files["b"] == b"b"
+
+
+HOW_MUCH = """
+import sys
+from pathlib import Path
+from wheelmark.verify.artifact import examine_wheel
+found = examine_wheel(Path(sys.argv[1]), subject="x")
+assert not found.problems, found.problems
+status = Path("/proc/self/status").read_text()  # getrusage would say the parent's peak, where that is higher
+print(int(status.partition("VmHWM:")[2].split()[0]) // 1024, found.sha256)
+"""
+
+
+@pytest.mark.parametrize("deflate", [False, True])
+def test_memory_does_not_grow_with_the_wheel(tmp_path: Path, *, deflate: bool) -> None:
+    """A wheel of 100 MB, none of it holes, in a process of its own: its peak is that of a small one."""
+    noise = os.urandom(1 << 20) * 25
+    peaks: list[int] = []
+    for folder, files in (
+        ("small", {}),
+        ("large", {f"demo_kernels/{index}.bin": noise for index in range(4)}),
+    ):
+        entries = wheel_entries({**FILES, **files})
+        path = tmp_path / folder / NAME
+        path.parent.mkdir()
+        path.write_bytes(zip_bytes([dataclasses.replace(entry, deflate=deflate) for entry in entries]))
+        done = subprocess.run(
+            [sys.executable, "-c", HOW_MUCH, str(path)], capture_output=True, text=True, check=True
+        )
+        peak, sha256 = done.stdout.split()
+        assert sha256 == digests.sha256_file(path)
+        peaks.append(int(peak))
+        path.unlink()
+    assert peaks[1] < peaks[0] + 30

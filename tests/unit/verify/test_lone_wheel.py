@@ -13,9 +13,9 @@ import releasing
 from forging import Forge, canonical
 from releasing import draft, part
 from wheelmark.attest.statement import Statement, Subject
-from wheelmark.errors import Exit, InputError
+from wheelmark.errors import ConfigError, Exit, InputError
 from wheelmark.sign import embedded
-from wheelmark.verify import verify_wheel
+from wheelmark.verify import FactsCache, alone, verify_wheel
 from wheelmark.verify.policy import Policy, Predicate
 from wheelmark.verify.verdict import Accepted, Report
 
@@ -183,3 +183,45 @@ def test_junk_beside_a_wheel_is_an_input_error(wheel: Path, policy: Policy, now:
 def test_wheel_that_is_not_there_is_an_input_error(tmp_path: Path, policy: Policy, now: dt.datetime) -> None:
     with pytest.raises(InputError):
         verify_wheel(tmp_path / NAME, policy, now=now)
+
+
+def test_a_wheel_whose_target_nothing_says_and_no_rule_takes_is_refused_for_its_bytes(
+    wheel: Path, policy: Policy, now: dt.datetime
+) -> None:
+    named = tuple(dataclasses.replace(rule, targets=("cpu-x86_64",)) for rule in policy.requirements)
+    narrow = dataclasses.replace(policy, requirements=named)
+    wheel.write_bytes(b"junk")
+    assert reasons(verify_wheel(wheel, narrow, now=now)) == {"wheel-zip"}
+    gpu = dataclasses.replace(
+        policy, requirements=tuple(dataclasses.replace(rule, targets=("cuda-sm90",)) for rule in named)
+    )
+    wheel.write_bytes(part().wheel)
+    with pytest.raises(ConfigError) as caught:
+        verify_wheel(wheel, gpu, now=now)
+    assert caught.value.reason == "policy-no-rule"
+
+
+def test_a_release_with_more_bundles_than_are_read_is_an_input_error(
+    dist: Path, policy: Policy, now: dt.datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alone, "MAX_BUNDLES", 2)
+    with pytest.raises(InputError) as caught:
+        verify_wheel(dist / "wheels" / NAME, policy, now=now)
+    assert caught.value.reason == "input-limit"
+
+
+def test_a_wheel_that_was_looked_into_before_is_judged_anew(
+    wheel: Path, policy: Policy, now: dt.datetime, tmp_path: Path
+) -> None:
+    cache = FactsCache(tmp_path / "cache")
+    first = verify_wheel(wheel, policy, now=now, cache=cache)
+    assert first.accepted
+    assert verify_wheel(wheel, policy, now=now, cache=cache).verdicts == first.verdicts
+    wheel.write_bytes(wheel.read_bytes()[:-1] + b"x")
+    assert "subject-digest" in reasons(verify_wheel(wheel, policy, now=now, cache=cache))
+
+
+def test_a_link_beside_a_wheel_is_not_followed(wheel: Path, policy: Policy, now: dt.datetime) -> None:
+    wheel.with_name(BESIDE).rename(wheel.with_name("elsewhere"))
+    wheel.with_name(BESIDE).symlink_to("elsewhere")
+    assert reasons(verify_wheel(wheel, policy, now=now)) == {"unreadable", "no-bundle"}
