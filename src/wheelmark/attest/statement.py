@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from wheelmark import digests, strictjson
@@ -17,6 +17,9 @@ from wheelmark.attest.resource import read_digests
 from wheelmark.errors import InputError
 
 TYPE = "https://in-toto.io/Statement/v1"
+"""What is written here."""
+_TYPES = (TYPE, "https://in-toto.io/Statement/v0.1")
+"""What is read: the older type has the same members, and cosign writes it still (3.1.1, ``attest-blob``)."""
 LIMITS = strictjson.Limits(size=16 << 20, depth=32, items=100_000, string=1 << 20)
 """An SBOM of a big wheel is the largest statement: about 1 KiB for each of its files."""
 _FIELDS = {"_type", "subject", "predicateType", "predicate"}
@@ -32,7 +35,7 @@ class Subject:
     sha256: str
     """Lowercase hexadecimal."""
     others: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Digests of other algorithms, where a producer gave them."""
+    """Digests of other algorithms, where a producer gave them. Nothing is ever found or compared by them."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -46,7 +49,7 @@ class Statement:
     """A claim about subjects.
 
     Raises:
-        InputError: No subject, a name twice, or a predicate type that is no URI.
+        InputError: No subject, a name twice, digests that contradict each other, or a predicate type that is no URI.
     """
 
     subjects: tuple[Subject, ...]
@@ -65,6 +68,7 @@ class Statement:
                     f"subject {subject.name[:200]!r} stands twice in a statement", reason="statement-subjects"
                 )
             names.add(subject.name)
+        _check_digests(self.subjects)
         if not _URI.fullmatch(self.predicate_type):
             raise InputError(
                 f"predicate type {self.predicate_type[:200]!r} is no URI", reason="statement-predicate-type"
@@ -86,6 +90,27 @@ class Statement:
         )
 
 
+def _check_digests(subjects: Iterable[Subject]) -> None:
+    """Refuse two subjects that are one by one algorithm and two by another: readers would differ on what is meant.
+
+    Names of git objects are left out: a commit may stand beside each file that was made of it.
+    """
+    known: dict[tuple[str, str], str] = {}
+    for subject in subjects:
+        for algorithm, text in subject.others.items():
+            if algorithm.startswith("git"):
+                continue
+            same = (
+                known.setdefault((subject.sha256, algorithm), text) == text
+                and known.setdefault((algorithm, text), subject.sha256) == subject.sha256
+            )
+            if not same:
+                raise InputError(
+                    f"the digests of subject {subject.name[:200]!r} contradict those of another subject",
+                    reason="statement-digest",
+                )
+
+
 def read_statement(data: bytes) -> Statement:
     """Read a statement within ``LIMITS``.
 
@@ -98,9 +123,9 @@ def read_statement(data: bytes) -> Statement:
             ``statement-predicate-type``, ``statement-predicate`` (not an object).
     """
     value = strictjson.load_object(data, what="statement", limits=LIMITS)
-    if value.get("_type") != TYPE:
+    if value.get("_type") not in _TYPES:
         raise InputError(
-            f"statement is of type {str(value.get('_type'))[:200]!r}; {TYPE} is read here",
+            f"statement is of type {str(value.get('_type'))[:200]!r}; {' or '.join(_TYPES)} is read here",
             reason="statement-type",
         )
     if set(value) != _FIELDS:

@@ -241,7 +241,7 @@ def _entry(material: dict[str, Any], version: str) -> LogEntry:
     if version == "0.1" and promise is None:
         raise RejectedError("a 0.1 bundle without its inclusion promise", reason="promise")
     return LogEntry(
-        index=_integer(entry, "logIndex"),
+        index=_index(entry),
         log_id=_bytes(log_id, "keyId"),
         kind=_text(kind, "kind"),
         version=_text(kind, "version"),
@@ -263,7 +263,7 @@ def _proof(entry: dict[str, Any]) -> Proof:
     _known(checkpoint, "envelope")
     hashes = _list(proof, "hashes", of=str) if _is_there(proof, "hashes") else []
     return Proof(
-        index=_integer(proof, "logIndex"),
+        index=_index(proof),
         size=_integer(proof, "treeSize"),
         root_hash=_bytes(proof, "rootHash"),
         hashes=tuple(_decoded(text, "hashes") for text in hashes),
@@ -363,6 +363,11 @@ def _integer(value: dict[str, Any], name: str) -> int:
     if not _DECIMAL.fullmatch(text):
         raise _shape(f"{name} is not a decimal number: {text!r:.40}")
     return int(text)
+
+
+def _index(value: dict[str, Any]) -> int:
+    """A log's first entry has index 0, and protobuf's JSON may leave a number out that is 0: cosign's does."""
+    return _integer(value, "logIndex") if _is_there(value, "logIndex") else 0
 
 
 def _bytes(value: Any, name: str) -> bytes:

@@ -53,10 +53,17 @@ def test_another_spelling_means_the_same_and_has_one_canonical_form() -> None:
     assert document() != statement().as_bytes()
 
 
+def test_the_older_type_is_read_and_never_written() -> None:
+    older = read_statement(document(_type="https://in-toto.io/Statement/v0.1"))
+    assert older == statement()
+    assert TYPE.encode() in older.as_bytes()
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"_type": "https://in-toto.io/Statement/v0.1"}, "statement-type"),
+        ({"_type": "https://in-toto.io/Statement/v0.2"}, "statement-type"),
+        ({"_type": ["https://in-toto.io/Statement/v1"]}, "statement-type"),
         ({"_type": ...}, "statement-type"),
         ({"_type": TYPE + "/"}, "statement-type"),
         ({"extra": 1}, "statement-fields"),
@@ -113,3 +120,26 @@ def test_a_statement_cannot_be_made_without_subjects() -> None:
     with pytest.raises(InputError) as caught:
         Statement(subjects=(), predicate_type=PREDICATE_TYPE, predicate={})
     assert caught.value.reason == "statement-subjects"
+
+
+def test_digests_of_two_subjects_that_contradict_each_other_are_refused() -> None:
+    def made(*subjects: tuple[str, str, dict[str, str]]) -> Statement:
+        return Statement(
+            subjects=tuple(
+                Subject(name=name, sha256=sha256, others=others) for name, sha256, others in subjects
+            ),
+            predicate_type="https://example.org/v1",
+            predicate={},
+        )
+
+    one, two = "1" * 128, "2" * 128
+    made(("a", A, {"sha512": one}), ("b", A, {"sha512": one}), ("c", B, {"sha512": two}), ("d", A, {}))
+    made(("a", A, {"gitCommit": "c" * 40}), ("b", B, {"gitCommit": "c" * 40}))
+    for bad in (
+        (("a", A, {"sha512": one}), ("b", A, {"sha512": two})),
+        (("a", A, {"sha512": one}), ("b", B, {"sha512": one})),
+        (("a", A, {"sha1": "0" * 40}), ("b", B, {"sha1": "0" * 40, "sha512": two})),
+    ):
+        with pytest.raises(InputError) as caught:
+            made(*bad)
+        assert caught.value.reason == "statement-digest"

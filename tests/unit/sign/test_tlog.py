@@ -17,7 +17,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from wheelmark.errors import InputError
 from wheelmark.sign import embedded
@@ -170,6 +170,7 @@ def test_what_is_not_logged(instance: embedded.Instance, tmp_path: Path) -> None
     short_digest["hashedRekordRequestV002"]["digest"] = "AA=="
     bare_key = entry(der)
     bare_key["hashedRekordRequestV002"]["signature"]["verifier"] = {"publicKey": {"rawBytes": "AA=="}}
+    unnamed = by_key(KEY)
     bad: list[Any] = [
         None,
         {},
@@ -183,9 +184,31 @@ def test_what_is_not_logged(instance: embedded.Instance, tmp_path: Path) -> None
         short_digest,
         wrong_details,
         bare_key,
+        unnamed,
     ]
     for value in bad:
         with pytest.raises(InputError) as caught:
             instance.log(value)
         assert caught.value.reason == "log-entry"
     assert instance.log(entry(der))["logIndex"] == "0"
+
+
+def by_key(key: ec.EllipticCurvePrivateKey, *, signer: ec.EllipticCurvePrivateKey | None = None) -> Any:
+    made = entry(b"", key=signer or key)
+    raw = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    made["hashedRekordRequestV002"]["signature"]["verifier"] = {
+        "keyDetails": "PKIX_ECDSA_P256_SHA_256",
+        "publicKey": {"rawBytes": base64.b64encode(raw).decode()},
+    }
+    return made
+
+
+def test_a_key_that_was_named_is_logged_for_what_it_signed(instance: embedded.Instance) -> None:
+    instance.name_key(KEY.public_key())
+    body = json.loads(base64.b64decode(instance.log(by_key(KEY))["canonicalizedBody"]))
+    assert set(body["spec"]["hashedRekordV002"]["signature"]["verifier"]) == {"keyDetails", "publicKey"}
+    other = ec.generate_private_key(ec.SECP256R1())
+    for value in (by_key(other), by_key(KEY, signer=other)):
+        with pytest.raises(InputError) as caught:
+            instance.log(value)
+        assert caught.value.reason == "log-entry"

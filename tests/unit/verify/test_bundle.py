@@ -121,6 +121,13 @@ def test_malformed_member_is_refused(bundle: Json, path: str, value: Any) -> Non
     assert reason(changed(bundle, path, value)) == "bundle-shape"
 
 
+@pytest.mark.parametrize("place", [ENTRY, f"{ENTRY}.inclusionProof"])
+def test_a_first_entry_without_its_index_is_read_as_cosign_writes_it(bundle: Json, place: str) -> None:
+    first = changed(bundle, f"{place}.logIndex", "0")
+    absent = changed(bundle, f"{place}.logIndex", None)
+    assert read_bundle(canonical(absent)) == read_bundle(canonical(first))
+
+
 def test_two_signatures_and_too_many_timestamps_are_refused(bundle: Json) -> None:
     for path, count in (
         ("dsseEnvelope.signatures", 2),

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from wheelmark.sign.embedded import server, trustconfig
 from wheelmark.sign.embedded.authority import CertificateAuthority
 from wheelmark.sign.embedded.ctlog import CertificateLog
@@ -54,6 +56,10 @@ class Instance:
     def log(self, request: Any) -> dict[str, Any]:
         """A logged entry (``TransparencyLog.add``)."""
         return self._log.add(request)
+
+    def name_key(self, key: ec.EllipticCurvePublicKey) -> None:
+        """Let the log take what a managed key signs, which has no certificate (``TransparencyLog.name_key``)."""
+        self._log.name_key(key)
 
     def timestamp(self, request: bytes) -> bytes:
         """A signed time (``TimestampAuthority.answer``)."""

@@ -3,7 +3,7 @@
 Formats: rekor-tiles ``api/proto/rekor/v2`` (request and ``TransparencyLogEntry``), entry kind hashedrekord
 0.0.2 (a DSSE envelope is logged as the digest of its pre-authentication encoding); checkpoints as C2SP
 ``tlog-checkpoint`` in a C2SP ``signed-note`` with an Ed25519 key. Only certificates of this domain's own
-authority are logged: the log is no notice board for other users of the machine.
+authority are logged, and keys that this process named: the log is no notice board for other users of the machine.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
+from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from wheelmark import digests
 from wheelmark.attest.dsse import decode_base64
@@ -54,10 +55,15 @@ class TransparencyLog:
         self._id = log_id(origin, key.public_key())
         self._records = Records(path)
         self._tree = MerkleTree()
+        self._named: set[bytes] = set()
 
     def close(self) -> None:
         """Release the file."""
         self._records.close()
+
+    def name_key(self, key: ec.EllipticCurvePublicKey) -> None:
+        """Log what this key signs too, as long as this object lives."""
+        self._named.add(keys.public_der(key))
 
     def add(self, request: Any) -> dict[str, Any]:
         """Check and log one entry; the answer is a ``TransparencyLogEntry`` in protobuf JSON.
@@ -93,17 +99,15 @@ class TransparencyLog:
             digest = decode_base64(asked["digest"], what="digest")
             signature = decode_base64(asked["signature"]["content"], what="signature")
             verifier = asked["signature"]["verifier"]
-            der = decode_base64(verifier["x509Certificate"]["rawBytes"], what="certificate")
+            member, der = self._verifier(verifier)
             details = verifier["keyDetails"]
         except (KeyError, TypeError) as error:
             raise InputError(
-                f"only hashedrekord 0.0.2 entries with a certificate are logged: no {error}",
+                f"only hashedrekord 0.0.2 entries with a certificate or a named key are logged: no {error}",
                 reason="log-entry",
             ) from error
         try:
-            certificate = x509.load_der_x509_certificate(der)
-            certificate.verify_directly_issued_by(self._authority)
-            key = certificate.public_key()
+            key = self._signing_key(member, der)
             if details != _KEY_DETAILS or not isinstance(key, ec.EllipticCurvePublicKey):
                 raise InputError(f"key details {str(details)[:80]!r} are not logged", reason="log-entry")
             key.verify(signature, digest, ec.ECDSA(Prehashed(hashes.SHA256())))
@@ -120,13 +124,28 @@ class TransparencyLog:
                             "content": keys.base64_text(signature),
                             "verifier": {
                                 "keyDetails": _KEY_DETAILS,
-                                "x509Certificate": {"rawBytes": keys.base64_text(der)},
+                                member: {"rawBytes": keys.base64_text(der)},
                             },
                         },
                     }
                 },
             }
         )
+
+    @staticmethod
+    def _verifier(verifier: Any) -> tuple[str, bytes]:
+        """Which member of the request names the signer, and its DER."""
+        member = "publicKey" if "publicKey" in verifier else "x509Certificate"
+        return member, decode_base64(verifier[member]["rawBytes"], what=member)
+
+    def _signing_key(self, member: str, der: bytes) -> object:
+        if member == "x509Certificate":
+            certificate = x509.load_der_x509_certificate(der)
+            certificate.verify_directly_issued_by(self._authority)
+            return certificate.public_key()
+        if der not in self._named:
+            raise InputError("a key that nobody named here is not logged", reason="log-entry")
+        return load_der_public_key(der)
 
     def _checkpoint(self, size: int, root: bytes) -> str:
         note = f"{self._origin}\n{size}\n{keys.base64_text(root)}\n"
