@@ -133,10 +133,12 @@ class Requirement:
     """``[[require]]``: what has to be there, by whom, for one kind of artifact, some targets and a channel."""
 
     kind: Kind
+    """What it is about."""
     targets: tuple[str, ...] = (ANY,)
     """Target ids, or ``*``; a requirement that names the target goes before one with ``*``."""
     channel: str = ""
-    """Only for what is asked for in this channel (``--channel``); it then has to be promoted there. Empty: no channel."""
+    """Only for what is asked for in this channel (``--channel``); it then has to be promoted there. Without it: for no
+    channel."""
     promoters: tuple[str, ...] = ()
     """Names of signers whose promotions count. Needed with ``channel``, and only there."""
     predicates: tuple[Predicate, ...]
@@ -144,9 +146,10 @@ class Requirement:
     signers: tuple[str, ...]
     """Names of signers whose statements count."""
     builders: tuple[str, ...] = ()
-    """Builder ids of the provenance, one of which it has to name, literally. Empty: any."""
+    """Builder ids of the provenance, one of which it has to name, literally. Without it: any."""
     sources: tuple[str, ...] = ()
-    """Source repositories, one of which has to be among the provenance's resolved dependencies. Empty: any."""
+    """Source repositories, one of which has to be among the provenance's resolved dependencies: ``https://HOST/PATH``, as
+    there without ``git+`` and the ref. Without it: any."""
     runners: tuple[str, ...] = ()
     """Names of signers whose own test results let evidence of another machine count at its level, not at ``static``."""
     gates: tuple[str, ...] = ()
@@ -162,7 +165,7 @@ class Requirement:
     advisory_age: int = 0
     """Days that the scan's advisory data may be old, by the data's own date and not the run's. Without it: no limit."""
     vex_signers: tuple[str, ...] = ()
-    """Names of signers whose OpenVEX statements (``not_affected``, ``fixed``) set a vulnerability aside. Empty: none."""
+    """Names of signers whose OpenVEX statements (``not_affected``, ``fixed``) set a vulnerability aside. Without it: nobody."""
     driver: str = ""
     """Oldest driver on the machines this is for; an artifact whose kernels need a newer one is refused. Without it: any."""
     torch: tuple[str, ...] = ()
@@ -199,9 +202,9 @@ class Example:
     reason: str = ""
     """A reason code that has to be among those given."""
     channel: str = ""
-    """The channel that it is asked for in; empty for none."""
+    """The channel that it is asked for in. Without it: none."""
     at: str = ""
-    """The clock, RFC 3339 with a zone; empty is now."""
+    """The clock, RFC 3339 with a zone. Without it: now."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
