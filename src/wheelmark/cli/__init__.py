@@ -28,6 +28,7 @@ COMMANDS = (
     "sign",
     "evidence",
     "verify",
+    "facts",
     "policy",
     "install",
     "audit-installed",

@@ -13,7 +13,8 @@ The plan, with the same numbers at the code:
 6. Signed time: RFC 3161 timestamps, or the promise of a Rekor v1 log. A time that is claimed and not signed
    counts for nothing. At every signed time the certificate was valid, and authority, certificate transparency
    log, log and timestamp authority were trusted (closed intervals). A key has no window but theirs.
-7. The DSSE payload is an in-toto statement, read strictly, with subjects that have names and sha256.
+7. The DSSE payload is an in-toto statement, read strictly, with subjects that have names and sha256, none twice.
+   Subjects are known by sha256 alone: a digest of another algorithm is compared with nothing, and reported so.
 8. Where the root asks for a second opinion, sigstore-python agrees (``opinion``). The facts are a value: who
    signed, when, what, under which root, and which fields nothing authenticates. Under a canonical root there may
    be none of those.
@@ -75,7 +76,7 @@ class Facts:
     artifact_sha256: str
     """The digest that a message signature is over; empty for a statement."""
     unauthenticated: tuple[str, ...]
-    """Fields of the bundle that no signature covers and nothing recomputes."""
+    """Fields of the bundle that no signature covers, or that nothing recomputes."""
 
     @property
     def time(self) -> dt.datetime:
@@ -111,7 +112,8 @@ class Facts:
         try:
             payload = base64.b64decode(value["payload"], validate=True)
             made = cls(
-                **{name: value[name] for name in _PLAIN},
+                **{name: value[name] for name in _TEXTS},
+                log_index=value["log_index"],
                 claims=dict(value["claims"]),
                 times=tuple(dt.datetime.fromisoformat(text) for text in value["times"]),
                 payload=payload,
@@ -122,12 +124,23 @@ class Facts:
             raise InputError(
                 f"these are no facts: {type(error).__name__}: {error}", reason="facts"
             ) from error
-        if made.as_json() != value or not made.times:
+        texts = [value[name] for name in _TEXTS] + [
+            *made.claims,
+            *made.claims.values(),
+            *made.unauthenticated,
+        ]
+        if (
+            made.as_json() != value
+            or not made.times
+            or not all(time.tzinfo for time in made.times)
+            or not all(isinstance(text, str) for text in texts)
+            or type(made.log_index) is not int
+        ):
             raise InputError("these are no facts: other members or values", reason="facts")
         return made
 
 
-_PLAIN = (
+_TEXTS = (
     "bundle_sha256",
     "root",
     "identity",
@@ -135,7 +148,6 @@ _PLAIN = (
     "certificate_sha256",
     "key_id",
     "log_origin",
-    "log_index",
     "entry_kind",
     "artifact_sha256",
 )
@@ -233,7 +245,11 @@ class Examiner:
         statement = _statement(bundle)  # 7
         if key.certificate is not None and root.name in self._clients:  # 8
             self._clients[root.name].check(data, digest, key.certificate)
-        unauthenticated = (*_unauthenticated(bundle, key, root, alone=alone), *ignored)
+        unauthenticated = (
+            *_unauthenticated(bundle, key, root, alone=alone),
+            *_not_compared(statement),
+            *ignored,
+        )
         if root.canonical and unauthenticated:
             raise RejectedError(
                 f"nothing authenticates {', '.join(unauthenticated)} of the bundle",
@@ -442,6 +458,13 @@ def _unauthenticated(bundle: Bundle, key: SigningKey, root: Root, *, alone: bool
         timestamps.has_one_form(token, authorities, canonical=root.canonical) for token in bundle.timestamps
     ):
         found.append("rfc3161Timestamps.signedTimestamp")
-    if isinstance(bundle.content, Envelope) and bundle.content.keyid:
+    # Of the kinds of entry, only intoto holds the envelope's key id.
+    if isinstance(bundle.content, Envelope) and bundle.content.keyid and logged.kind != "intoto":
         found.append("dsseEnvelope.signatures.keyid")
     return tuple(found)
+
+
+def _not_compared(statement: Statement | None) -> list[str]:
+    """Algorithms beside sha256 of a statement's subjects."""
+    subjects = statement.subjects if statement is not None else ()
+    return sorted({f"subject.digest.{algorithm}" for subject in subjects for algorithm in subject.others})

@@ -17,12 +17,12 @@ from sigstore.verify import Verifier
 from forging import Forge, Json, b64, canonical, changed, flipped, found
 from wheelmark import digests
 from wheelmark.attest.dsse import PAYLOAD_TYPE, pre_authentication_encoding
-from wheelmark.errors import InputError, RejectedError, WheelmarkError
+from wheelmark.errors import ConfigError, InputError, RejectedError, WheelmarkError
 from wheelmark.sign import embedded
 from wheelmark.verify import facts as facts_module
 from wheelmark.verify import log
 from wheelmark.verify.bundle import Bundle, read_bundle
-from wheelmark.verify.facts import Examiner
+from wheelmark.verify.facts import Examiner, Facts
 
 ENTRY = "verificationMaterial.tlogEntries.0"
 STAMP = "verificationMaterial.timestampVerificationData.rfc3161Timestamps.0.signedTimestamp"
@@ -423,7 +423,7 @@ def test_payload_that_is_not_in_toto_is_refused(
 @pytest.mark.parametrize(
     "kind",
     [
-        "https://in-toto.io/Statement/v0.1",
+        "https://in-toto.io/Statement/v0.2",
         "https://in-toto.io/Statement/v2",
         "https://in-toto.io/Link/v1",
         "",
@@ -567,3 +567,100 @@ def test_a_malformed_timestamp_beside_a_good_one_spoils_the_bundle(lenient: Exam
     path = "verificationMaterial.timestampVerificationData.rfc3161Timestamps"
     stamps = [*found(bundle, path), {"signedTimestamp": "MAMCAQA="}]
     assert reason(lenient, changed(bundle, path, stamps)) == "timestamp-malformed"
+
+
+# What stands in a statement beside sha256, and in an envelope beside what is signed.
+def test_digests_of_other_algorithms_are_reported_and_never_compared(
+    examiner: Examiner, lenient: Examiner, forge: Forge, statement: bytes
+) -> None:
+    subject = {"name": "a", "digest": {"sha256": "ab" * 32, "sha512": "cd" * 64, "sha1": "ef" * 20}}
+    made = forge.sign_payload(digests.canonical_json({**json.loads(statement), "subject": [subject]}))
+    assert lenient.examine(made).unauthenticated == ("subject.digest.sha1", "subject.digest.sha512")
+    assert reason(examiner, made) == "unauthenticated"
+
+
+def test_digest_sets_that_disagree_are_refused(lenient: Examiner, forge: Forge, statement: bytes) -> None:
+    subjects = [
+        {"name": name, "digest": {"sha256": "ab" * 32, "sha512": text * 64}}
+        for name, text in (("a", "cd"), ("b", "ce"))
+    ]
+    made = forge.sign_payload(digests.canonical_json({**json.loads(statement), "subject": subjects}))
+    assert reason(lenient, made) == "statement-digest"
+
+
+# Roots.
+def test_a_root_that_sigstore_python_cannot_use_is_a_configuration_error(forge: Forge) -> None:
+    def spoil(document: Json) -> None:
+        document["tlogs"][0]["hashAlgorithm"] = "SHA2_0"
+
+    root = forge.root(canonical=False, second_opinion=True, change=spoil)
+    with pytest.raises(ConfigError) as caught:
+        Examiner([root])
+    assert caught.value.reason == "root-shape"
+    Examiner([forge.root(canonical=False, change=spoil)])
+
+
+def test_two_roots_with_one_authority_are_a_contradiction(forge: Forge, other_forge: Forge) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Examiner([forge.root(), other_forge.root(name="other"), forge.root(name="again", canonical=False)])
+    assert caught.value.reason == "policy-contradiction"
+    theirs = json.loads(other_forge.root_bytes)["certificateAuthorities"][0]
+
+    def add(document: Json) -> None:
+        document["certificateAuthorities"].append(theirs)
+
+    with pytest.raises(ConfigError) as caught:
+        Examiner([other_forge.root(name="other"), forge.root(change=add)])
+    assert caught.value.reason == "policy-contradiction"
+    # One root may name its own authority several times, with windows one after the other.
+    Examiner(
+        [
+            forge.root(
+                change=lambda document: document["certificateAuthorities"].append(
+                    document["certificateAuthorities"][0]
+                )
+            )
+        ]
+    )
+
+
+# Facts are values.
+def test_facts_go_through_json_and_back(forge: Forge, lenient: Examiner, bundle: Json, message: Json) -> None:
+    for data, artifact in ((bundle, ""), (message, digests.sha256(b"artifact"))):
+        facts = lenient.examine(canonical(data), artifact=artifact)
+        again = Facts.from_json(json.loads(json.dumps(facts.as_json())))
+        assert again == facts
+        assert again.time == facts.time
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"root": None},
+        {"times": []},
+        {"times": ["yesterday"]},
+        {"times": [1]},
+        {"times": ["2026-01-01T00:00:00"]},
+        {"claims": {"1": 1}},
+        {"unauthenticated": [1]},
+        {"log_index": True},
+        {"claims": [1]},
+        {"claims": None},
+        {"payload": "!"},
+        {"payload": "AA=="},
+        {"payload": "e30="},
+        {"unauthenticated": None},
+        {"unauthenticated": "x"},
+        {"log_index": "1"},
+        {"identity": 1},
+        {"surprise": 1},
+    ],
+)
+def test_what_are_no_facts_is_refused(lenient: Examiner, bundle: Json, change: Json) -> None:
+    good = lenient.examine(canonical(bundle)).as_json()
+    with pytest.raises(InputError):
+        Facts.from_json({**good, **change})
+    del good["issuer"]
+    with pytest.raises(InputError) as caught:
+        Facts.from_json(good)
+    assert caught.value.reason == "facts"
