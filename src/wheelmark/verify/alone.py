@@ -17,8 +17,8 @@ from wheelmark.verify.circumstances import Circumstances
 from wheelmark.verify.evaluate import evaluate_artifact
 from wheelmark.verify.facts import Examiner, Facts
 from wheelmark.verify.factscache import FactsCache
+from wheelmark.verify.gathering import BUNDLE
 from wheelmark.verify.policy import Kind, Policy
-from wheelmark.verify.release import BUNDLE
 from wheelmark.verify.trail import Judgement
 from wheelmark.verify.verdict import Accepted, Refusal, refusal
 

@@ -20,8 +20,8 @@ from wheelmark.verify import alone
 from wheelmark.verify.artifact import LARGEST_OBJECT, ArtifactFacts, LazyFiles, open_plain, read_bounded
 from wheelmark.verify.circumstances import Circumstances
 from wheelmark.verify.factscache import FactsCache
+from wheelmark.verify.gathering import BUNDLE
 from wheelmark.verify.policy import Kind, Policy
-from wheelmark.verify.release import BUNDLE
 from wheelmark.verify.verdict import Report
 
 _MAX_FILES = 10_000

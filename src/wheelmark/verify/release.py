@@ -1,6 +1,6 @@
 """A release directory, looked at whole: every file accounted for, hashed, and bound by a signature.
 
-``gather`` is the edge (it walks, hashes, reads and establishes facts) and gives a value; ``judge`` is pure.
+``gathering.gather`` is the edge (it walks, hashes, reads and establishes facts) and gives a value; ``judge`` is pure.
 The order:
 
 1. ``release.json`` in canonical form.
@@ -14,45 +14,34 @@ The order:
 
 from __future__ import annotations
 
-import concurrent.futures
-import contextlib
-import dataclasses
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from wheelmark import digests, manifest
+from wheelmark import manifest
 from wheelmark.attest.provenance import read_provenance
-from wheelmark.errors import InputError, WheelmarkError
+from wheelmark.errors import InputError
 from wheelmark.manifest import Entry, Kind, ReleaseManifest
-from wheelmark.verify.artifact import WheelFacts, examine_wheel, open_plain, read_bounded
-from wheelmark.verify.artifactcache import ArtifactCache
-from wheelmark.verify.bundle import LIMITS
+from wheelmark.verify.artifact import WheelFacts
 from wheelmark.verify.case import Attestation, Case
 from wheelmark.verify.circumstances import Circumstances
 from wheelmark.verify.conditions.always import check_clock, check_denials
 from wheelmark.verify.conditions.provenance import differing_parameters
 from wheelmark.verify.conditions.statements import APART
 from wheelmark.verify.evaluate import evaluate_artifact
-from wheelmark.verify.facts import Examiner, Facts
+from wheelmark.verify.facts import Facts
 from wheelmark.verify.factscache import FactsCache
+from wheelmark.verify.gathering import Release, gather
 from wheelmark.verify.policy import Kind as RuleKind
 from wheelmark.verify.policy import Policy, Predicate, Requirement, Signer
-from wheelmark.verify.rootcopy import is_known_root
 from wheelmark.verify.signers import judge_signer
 from wheelmark.verify.trail import Judgement, Trail
 from wheelmark.verify.verdict import Accepted, Refusal, Report, Step, Verdict, refusal
 
-MAX_FILES = 100_000
-MAX_BUNDLES = 10_000
-BUNDLE = ".sigstore.json"
-_ROOT_COPY = "trust/trusted_root.json"
-_DOCUMENT = 64 << 20
 _LAYOUT = {
     Kind.WHEEL: re.compile(r"wheels/[^/]+\.whl"),
     Kind.KERNEL_MANIFEST: re.compile(r"kernels/[^/]+/manifest\.json"),
@@ -62,21 +51,6 @@ _LAYOUT = {
     Kind.EVIDENCE: re.compile(r"evidence/[^/]+/[^/]+\.json"),
 }
 """Where each kind of file lies (``wheelmark.manifest``): the kind alone does not say what would be read from it."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Release:
-    """Everything that is known of a release directory."""
-
-    manifest: ReleaseManifest
-    manifest_sha256: str
-    refusals: tuple[Refusal, ...]
-    """What is wrong with files and bundles."""
-    wheels: Mapping[str, WheelFacts]
-    """Path -> facts."""
-    attestations: tuple[Attestation, ...]
-    documents: Mapping[str, bytes]
-    """Path of an SBOM -> bytes."""
 
 
 def verify_release_directory(
@@ -106,57 +80,6 @@ def verify_release_directory(
         return Report(path=str(path), policy=policy.source, verdicts=(refused,))
     judged = judge(release, policy, circumstances)
     return Report(path=str(path), policy=policy.source, verdicts=judged.verdicts, steps=judged.steps)
-
-
-def gather(path: Path, policy: Policy, *, cache: FactsCache | None = None) -> Release:
-    """Read a release directory.
-
-    Raises:
-        InputError: ``release.json`` cannot be read (1), or there are too many files.
-    """
-    data = read_bounded(path / manifest.NAME, _DOCUMENT)  # 1
-    release = ReleaseManifest.from_bytes(data)
-    names = digests.tree_files(path)
-    if len(names) > MAX_FILES:
-        raise InputError(
-            f"{path} holds {len(names):,} files; the limit is {MAX_FILES:,}", reason="input-limit"
-        )
-    entries = {entry.path: entry for entry in release.entries}
-    refusals = list(_unaccounted(path, names, entries))  # 2
-    present = {name for name in names if _is_plain(path / name)}
-    wheels, found = _examine_wheels(path, present, release, cache)
-    refusals += found
-    refusals += list(_differing(path, release.entries, present, wheels))  # 3
-    bundles = {name: path / name for name in sorted(present) if _is_bundle(name)}
-    if len(bundles) > MAX_BUNDLES:
-        raise InputError(
-            f"{path} holds {len(bundles):,} bundles; the limit is {MAX_BUNDLES:,}", reason="input-limit"
-        )
-    attestations, payloads, found = _examine_bundles(
-        bundles, Examiner(policy.roots, policy.keys, cache=cache)
-    )  # 4
-    refusals += found
-    refusals += list(_statements(path, present, payloads))
-    refusals += list(_copies(path, present, release, policy, attestations))  # 5
-    documents = dict(_documents(path, present, release.of_kind(Kind.SBOM)))
-    return Release(
-        manifest=release,
-        manifest_sha256=digests.sha256(data),
-        refusals=tuple(refusals),
-        wheels=wheels,
-        attestations=attestations,
-        documents=documents,
-    )
-
-
-def _documents(path: Path, present: set[str], entries: Sequence[Entry]) -> Iterator[tuple[str, bytes]]:
-    """SBOMs with the digest that the release says: others are refused already, and are not worth a parser's time."""
-    for entry in entries:
-        if entry.path in present and entry.size <= _DOCUMENT:
-            with contextlib.suppress(InputError):
-                data = read_bounded(path / entry.path, entry.size)
-                if digests.sha256(data) == entry.sha256:
-                    yield entry.path, data
 
 
 def judge(release: Release, policy: Policy, circumstances: Circumstances) -> Judgement:
@@ -353,173 +276,4 @@ def _same_release(version: str, release: str) -> bool:
     try:
         return Version(version).public == Version(release).public
     except InvalidVersion:
-        return False
-
-
-def _unaccounted(path: Path, names: Sequence[str], entries: Mapping[str, Entry]) -> Iterator[Refusal]:
-    wheels = {name for name, entry in entries.items() if entry.kind is Kind.WHEEL}
-    for name in names:
-        known = (
-            name in entries
-            or name in {manifest.NAME, _ROOT_COPY}
-            or _is_statement(name)
-            or _is_bundle(name)
-            or name.removesuffix(BUNDLE) in wheels
-        )
-        if not _is_plain(path / name):
-            yield refusal(name, "unaccounted-file", "a link, a pipe or a device, and no plain file")
-        elif not known:
-            yield refusal(name, "unaccounted-file", f"neither {manifest.NAME} nor the layout accounts for it")
-
-
-def _examine_wheels(
-    path: Path, present: set[str], release: ReleaseManifest, cache: FactsCache | None
-) -> tuple[dict[str, WheelFacts], list[Refusal]]:
-    entries = [
-        entry
-        for entry in release.of_kind(Kind.WHEEL)
-        if entry.path in present and (path / entry.path).lstat().st_size == entry.size  # else step 3 says so
-    ]
-    examine = ArtifactCache(cache.directory).examine if cache is not None else examine_wheel
-    cpus = os.cpu_count() or 1
-
-    def look(entry: Entry) -> WheelFacts | Refusal:
-        try:
-            # Where each CPU has a wheel of its own, threads within one would only get in each other's way.
-            return examine(path / entry.path, subject=entry.path, threads=len(entries) < cpus)
-        except InputError as error:
-            return refusal(entry.path, error.reason, error.what)
-
-    # The largest first, so that no CPU has one left when the others are done.
-    entries.sort(key=lambda entry: entry.size, reverse=True)
-    with concurrent.futures.ThreadPoolExecutor(max_workers=cpus) as pool:
-        found = dict(zip((entry.path for entry in entries), pool.map(look, entries), strict=True))
-    wheels = {name: item for name, item in found.items() if isinstance(item, WheelFacts)}
-    return wheels, [item for _name, item in sorted(found.items()) if not isinstance(item, WheelFacts)]
-
-
-def _differing(
-    path: Path, entries: Sequence[Entry], present: set[str], wheels: Mapping[str, WheelFacts]
-) -> Iterator[Refusal]:
-    def check(entry: Entry) -> Refusal | None:
-        if entry.path not in present:
-            return refusal(entry.path, "file-missing", f"{manifest.NAME} lists it, and it is not there")
-        try:
-            # A wheel was hashed when it was looked into.
-            known = wheels.get(entry.path)
-            sha256, size = (known.sha256, known.size) if known else _measure(path / entry.path, entry.size)
-        except InputError as error:
-            return refusal(entry.path, error.reason, error.what)
-        if (sha256, size) == (entry.sha256, entry.size):
-            return None
-        return refusal(
-            entry.path,
-            "file-digest",
-            f"it has {size:,} bytes with sha256 {sha256 or 'of no matter'}; "
-            f"{manifest.NAME} says {entry.size:,} with {entry.sha256}",
-        )
-
-    with concurrent.futures.ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        yield from (item for item in pool.map(check, entries) if item is not None)
-
-
-def _is_bundle(name: str) -> bool:
-    folder, _, rest = name.rpartition("/")
-    return folder == "bundles" and rest.endswith(BUNDLE)
-
-
-def _is_statement(name: str) -> bool:
-    folder, _, rest = name.rpartition("/")
-    return folder == "statements" and rest.endswith(".json")
-
-
-def _examine_bundles(
-    bundles: Mapping[str, Path], examiner: Examiner
-) -> tuple[tuple[Attestation, ...], dict[str, bytes | None], list[Refusal]]:
-    """Facts of every bundle; the payload that each signs (``None`` where it failed); what was refused."""
-    attestations: list[Attestation] = []
-    payloads: dict[str, bytes | None] = {}
-    refusals: list[Refusal] = []
-    seen: dict[str, str] = {}
-    for name, path in bundles.items():
-        payloads[name] = None
-        try:
-            facts = examiner.examine(read_bounded(path, LIMITS.size))
-        except WheelmarkError as error:
-            refusals.append(refusal(name, error.reason, error.what))
-        else:
-            first = seen.setdefault(facts.bundle_sha256, name)
-            if first != name:
-                # Nothing signs the names of bundles: whoever can write here could fill the folder with copies.
-                refusals.append(refusal(name, "unaccounted-file", f"a copy of {first}"))
-            attestations.append(Attestation(path=name, facts=facts))
-            payloads[name] = facts.payload
-    return tuple(attestations), payloads, refusals
-
-
-def _statements(path: Path, present: set[str], payloads: Mapping[str, bytes | None]) -> Iterator[Refusal]:
-    for name, payload in payloads.items():
-        statement = f"statements/{PurePosixPath(name).name.removesuffix(BUNDLE)}.json"
-        if statement not in present:
-            yield refusal(statement, "statement-file", f"{name} has no statement file")
-        elif payload is not None:
-            try:
-                same = read_bounded(path / statement, _DOCUMENT) == payload
-            except InputError as error:
-                yield refusal(statement, error.reason, error.what)
-            else:
-                if not same:
-                    yield refusal(
-                        statement, "statement-bytes", f"it is not, byte for byte, what {name} signs"
-                    )
-    for name in sorted(present):
-        if _is_statement(name):
-            bundle = f"bundles/{PurePosixPath(name).name.removesuffix('.json')}{BUNDLE}"
-            if bundle not in payloads:
-                yield refusal(name, "statement-bytes", "no bundle signs it")
-
-
-def _copies(
-    path: Path,
-    present: set[str],
-    release: ReleaseManifest,
-    policy: Policy,
-    attestations: Sequence[Attestation],
-) -> Iterator[Refusal]:
-    provenance = {
-        item.facts.bundle_sha256
-        for item in attestations
-        if item.facts.statement is not None
-        and item.facts.statement.predicate_type == Predicate.PROVENANCE.uri
-    }
-    for entry in release.of_kind(Kind.WHEEL):
-        name = f"{entry.path}{BUNDLE}"
-        if name not in present:
-            yield refusal(entry.path, "no-bundle", "no bundle lies beside the wheel")
-        elif _digest(path / name, LIMITS.size) not in provenance:
-            yield refusal(name, "sibling-bundle", "it is not the byte copy of the provenance bundle")
-    if _ROOT_COPY in present and not is_known_root(path / _ROOT_COPY, policy.roots):
-        yield refusal(_ROOT_COPY, "root-copy", "it is none of the policy's roots; it was not used")
-
-
-def _digest(path: Path, limit: int) -> str:
-    try:
-        return digests.sha256(read_bounded(path, limit))
-    except InputError:
-        return ""  # a link, a device or too large: equal to nothing
-
-
-def _measure(path: Path, expected: int) -> tuple[str, int]:
-    """Digest and size of a file; of one with another size than expected only that."""
-    with open_plain(path) as stream:
-        size = os.fstat(stream.fileno()).st_size
-        if size != expected:
-            return "", size  # a file of nothing but holes is made in no time, and would be hashed for hours
-        return digests.sha256_stream(stream), stream.tell()
-
-
-def _is_plain(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
         return False

@@ -28,8 +28,7 @@ from wheelmark.evidence import Verdict
 from wheelmark.manifest import Kind, NotBuilt
 from wheelmark.sign import embedded
 from wheelmark.trust import state
-from wheelmark.verify import release as release_module
-from wheelmark.verify import verify_release
+from wheelmark.verify import gathering, verify_release
 from wheelmark.verify.policy import Policy, load_policy, read_policy
 from wheelmark.verify.verdict import Accepted, Report
 
@@ -221,7 +220,7 @@ def test_a_copy_of_a_bundle_under_another_name(dist: Path, policy: Policy, now: 
 def test_bundles_without_end(
     dist: Path, policy: Policy, now: dt.datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(release_module, "MAX_BUNDLES", 4)
+    monkeypatch.setattr(gathering, "MAX_BUNDLES", 4)
     assert answers(verify_release(dist, policy, now=now)) == {("release.json", "input-limit")}
 
 

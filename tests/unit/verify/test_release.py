@@ -22,8 +22,7 @@ from wheelmark.attest.statement import Statement, Subject
 from wheelmark.errors import ConfigError, Exit, InputError
 from wheelmark.manifest import Entry, Kind, NotBuilt, ReleaseManifest
 from wheelmark.sign import embedded
-from wheelmark.verify import release as release_module
-from wheelmark.verify import verify_release
+from wheelmark.verify import gathering, verify_release
 from wheelmark.verify.policy import Policy, read_policy
 from wheelmark.verify.verdict import Accepted, Report
 
@@ -217,7 +216,7 @@ def test_what_is_no_release_is_an_input_error(tmp_path: Path, policy: Policy, no
 def test_too_many_files_are_refused(
     good: Path, policy: Policy, now: dt.datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(release_module, "MAX_FILES", 10)
+    monkeypatch.setattr(gathering, "MAX_FILES", 10)
     report = verify_release(good, policy, now=now)
     assert refusals(report) == {("release.json", "input-limit")}
 
