@@ -88,9 +88,11 @@ def lock(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Measure the pipeline itself; prints a table for docs/benchmarks."""
+    """Measure the pipeline itself (`-- verify`: the verifier); prints a table for docs/benchmarks."""
     install(session, "tools.txt")
-    session.run("python", "tests/bench/run.py", *session.posargs)
+    verifier = session.posargs[:1] == ["verify"]
+    program = "tests/bench/verify.py" if verifier else "tests/bench/run.py"
+    session.run("python", program, *session.posargs[verifier:])
 
 
 @nox.session(default=False)
@@ -98,6 +100,13 @@ def conformance(session: nox.Session) -> None:
     """Sigstore's conformance suite: every case in the folder that WHEELMARK_CASES names."""
     install(session, "tools.txt")
     session.run("python", "tests/conformance/run.py", *session.posargs)
+
+
+@nox.session(default=False)
+def fuzz(session: nox.Session) -> None:
+    """Mutate bundles, wheels, releases, roots and policies: `-- --seconds 60 --seed 1 --workers 2`, or `--replay FILE`."""
+    install(session, "check.txt")
+    session.run("python", "-m", "fuzz", *session.posargs, env={"PYTHONPATH": str(ROOT / "tests")})
 
 
 @nox.session
