@@ -14,6 +14,8 @@ import datetime as dt
 import shutil
 from pathlib import Path
 
+from packaging.utils import parse_wheel_filename
+
 from wheelmark import digests, strictjson
 from wheelmark.attest.predicates import TEST_RESULT, TestResult, read_test_result
 from wheelmark.attest.statement import Statement, Subject
@@ -24,6 +26,7 @@ from wheelmark.pipeline.workspace import Workspace, holding
 from wheelmark.release import ReleaseDirectory
 from wheelmark.sign import Domain, open_signer
 from wheelmark.targets import Target
+from wheelmark.verify.circumstances import Circumstances
 from wheelmark.verify.evaluate import judge_signer
 from wheelmark.verify.facts import Examiner
 from wheelmark.verify.policy import Kind, Policy, Signer
@@ -174,13 +177,15 @@ def _weigh(evidence: Evidence, wheel: BuiltWheel, bundle: bytes | None, policy: 
     if bundle is None or policy is None:
         why = "no bundle of a runner" if bundle is None else "no policy that names runners"
         return Imported(evidence=capped, bundle=None, statement=None, why=f"{why}: capped at static")
-    facts = Examiner(policy.roots).examine(bundle)
+    name = Path(wheel.path).name
+    facts = Examiner(policy.roots, policy.keys).examine(bundle)
     rule = policy.requirement(Kind.RELEASE, wheel.target)
-    answer = judge_signer(facts, policy, rule.runners, dt.datetime.now(tz=dt.UTC))
+    circumstances = Circumstances(now=dt.datetime.now(tz=dt.UTC))
+    _, version, _, _ = parse_wheel_filename(name)
+    answer = judge_signer(facts, policy, rule.runners, circumstances, version=str(version))
     if not isinstance(answer, Signer):
         return Imported(evidence=capped, bundle=None, statement=None, why=f"{answer[1]}: capped at static")
     statement = facts.statement
-    name = Path(wheel.path).name
     about = statement is not None and any(
         subject.name == name and subject.sha256 == wheel.sha256 for subject in statement.subjects
     )
