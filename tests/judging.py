@@ -12,9 +12,20 @@ from typing import Any
 
 from releasing import Part
 from wheelmark import digests
-from wheelmark.attest.predicates import PROVENANCE, SBOM, TEST_RESULT, VULNS, Provenance, Scan, TestResult
+from wheelmark.attest.predicates import (
+    PROMOTION,
+    PROVENANCE,
+    SBOM,
+    TEST_RESULT,
+    VULNS,
+    Promotion,
+    Provenance,
+    Scan,
+    TestResult,
+)
 from wheelmark.attest.statement import Statement, Subject
 from wheelmark.evidence import Evidence, Level, Verdict
+from wheelmark.manifest import NAME
 from wheelmark.sign import embedded
 from wheelmark.verify.artifact import WheelFacts
 from wheelmark.verify.circumstances import Circumstances
@@ -27,6 +38,8 @@ TIME = dt.datetime(2026, 6, 1, 12, 0, 0, tzinfo=dt.UTC)
 NOW = TIME + dt.timedelta(days=1)
 AT = Circumstances(now=NOW)
 RUNNER = embedded.runner_identity("gpu-a")
+RELEASE = "7" * 64
+PROD = Circumstances(now=NOW, channel="prod")
 
 
 def wheel_facts(made: Part, **changes: Any) -> WheelFacts:
@@ -144,6 +157,29 @@ def scan(made: Part, *ids: str) -> Scan:
 
 def scanned(made: Part, found: Scan) -> Facts:
     return facts(Statement(subjects=subject(made), predicate_type=VULNS, predicate=found.as_predicate()))
+
+
+def promotion(**changes: Any) -> Promotion:
+    made = Promotion(
+        verifier_id="https://example.org/promoter",
+        time=TIME,
+        project="demo-kernels",
+        channel="prod",
+        policy_sha256="c" * 64,
+        sequence=5,
+        expires=NOW + dt.timedelta(days=7),
+    )
+    return dataclasses.replace(made, **changes)
+
+
+def promoted(
+    said: Promotion | None = None, *, name: str = NAME, sha256: str = RELEASE, **changes: Any
+) -> Facts:
+    predicate = (said or promotion()).as_predicate()
+    statement = Statement(
+        subjects=(Subject(name=name, sha256=sha256),), predicate_type=PROMOTION, predicate=predicate
+    )
+    return facts(statement, **{"identity": RUNNER, **changes})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from judging import AT, NOW, RUNNER, TIME, Bench, facts, provenance
+from judging import AT, NOW, PROD, RELEASE, RUNNER, TIME, Bench, facts, promoted, promotion, provenance
 from wheelmark.attest.predicates import PROMOTION, Promotion
 from wheelmark.attest.statement import Statement, Subject
 from wheelmark.manifest import NAME
@@ -17,32 +17,6 @@ from wheelmark.verify.circumstances import Circumstances
 from wheelmark.verify.facts import Facts
 from wheelmark.verify.policy import Signer
 from wheelmark.verify.verdict import Missing
-
-RELEASE = "7" * 64
-PROD = Circumstances(now=NOW, channel="prod")
-
-
-def promotion(**changes: Any) -> Promotion:
-    made = Promotion(
-        verifier_id="https://example.org/promoter",
-        time=TIME,
-        project="demo-kernels",
-        channel="prod",
-        policy_sha256="c" * 64,
-        sequence=5,
-        expires=NOW + dt.timedelta(days=7),
-    )
-    return dataclasses.replace(made, **changes)
-
-
-def promoted(
-    said: Promotion | None = None, *, name: str = NAME, sha256: str = RELEASE, **changes: Any
-) -> Facts:
-    predicate = (said or promotion()).as_predicate()
-    statement = Statement(
-        subjects=(Subject(name=name, sha256=sha256),), predicate_type=PROMOTION, predicate=predicate
-    )
-    return facts(statement, **{"identity": RUNNER, **changes})
 
 
 @pytest.fixture
