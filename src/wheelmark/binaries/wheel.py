@@ -67,7 +67,7 @@ _HEADER = re.compile(r"([A-Za-z0-9-]+):[ \t]*(.*)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _SHA256 = re.compile(r"sha256=([A-Za-z0-9_-]{43})")
 _LONGEST_PATH = 1024
-_WORTH_THREADS = 4 << 20
+_WORTH_THREADS = 2 << 20
 """Bytes of a wheel below which threads cost more than they save."""
 _TAGS = 1000
 """Tags of one wheel, with compressed sets written out."""

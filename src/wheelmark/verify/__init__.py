@@ -108,19 +108,18 @@ def verify(
                 audit_log=audit_log,
                 cache=cache,
             )
-        case Kind.IMAGE:
-            return verify_image(
-                path,
-                policy,
-                now=now,
-                bundles=bundles,
-                reference=reference,
-                target=target,
-                channel=channel,
-                memory=memory,
-                audit_log=audit_log,
-                cache=cache,
-            )
+    return verify_image(
+        path,
+        policy,
+        now=now,
+        bundles=bundles,
+        reference=reference,
+        target=target,
+        channel=channel,
+        memory=memory,
+        audit_log=audit_log,
+        cache=cache,
+    )
 
 
 def kind_of(path: Path) -> Kind:

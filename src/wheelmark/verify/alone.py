@@ -16,7 +16,6 @@ from wheelmark.verify.case import Attestation, Case
 from wheelmark.verify.circumstances import Circumstances
 from wheelmark.verify.evaluate import evaluate_artifact
 from wheelmark.verify.facts import Examiner, Facts
-from wheelmark.verify.factscache import FactsCache
 from wheelmark.verify.gathering import BUNDLE
 from wheelmark.verify.policy import Kind, Policy
 from wheelmark.verify.trail import Judgement
@@ -37,14 +36,45 @@ class Source:
     """Whether it is for this artifact (beside it, attached to it, or given) rather than found around it."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Examined:
+    """A source that was read, and what it proves whatever the artifact is."""
+
+    source: Source
+    data: bytes = b""
+    facts: Facts | None = None
+    """``None`` for a signature over an artifact's digest, which has to be known first; and where there is an error."""
+    error: WheelmarkError | None = None
+
+
+def examine_sources(sources: Iterable[Source], examiner: Examiner) -> tuple[Examined, ...]:
+    """Establish the facts of bundles; it can be done while the artifact itself is still being read.
+
+    Args:
+        sources: The bundles.
+        examiner: With the policy's roots and keys.
+    """
+    return tuple(_examined(source, examiner) for source in sources)
+
+
+def _examined(source: Source, examiner: Examiner) -> Examined:
+    data = b""
+    try:
+        data = source.read()
+        return Examined(source=source, data=data, facts=examiner.examine(data))
+    except WheelmarkError as error:
+        waits = error.reason == "statement-expected"
+        return Examined(source=source, data=data, error=None if waits else error)
+
+
 def judge_alone(
     artifact: ArtifactFacts,
     kind: Kind,
-    sources: Iterable[Source],
+    bundles: Iterable[Examined],
     policy: Policy,
     *,
+    examiner: Examiner,
     circumstances: Circumstances,
-    cache: FactsCache | None = None,
     members: Mapping[str, str] = _NONE,
 ) -> Judgement:
     """The judgement on one artifact.
@@ -52,10 +82,10 @@ def judge_alone(
     Args:
         artifact: What its bytes say.
         kind: Which requirements apply.
-        sources: Bundles; each that is meant for the artifact has to be about it.
+        bundles: Each that is meant for the artifact has to be about it.
         policy: Whom to trust and what to ask for.
+        examiner: That examined the bundles.
         circumstances: The clock, the channel, and what this machine has seen.
-        cache: Facts of bundles from earlier runs.
         members: Further subject names -> sha256 that a statement has to be right about where it names them.
 
     Raises:
@@ -69,13 +99,13 @@ def judge_alone(
         # Its bytes do not say which requirement would apply, and none would take it.
         refused = tuple(refusal(artifact.path, item.reason, item.text) for item in artifact.problems)
         return Judgement(verdicts=refused, steps=())
-    examiner = Examiner(policy.roots, policy.keys, cache=cache)
     refusals: list[Refusal] = []
     attestations: list[Attestation] = []
     meant: list[Attestation] = []
-    for source in sources:
+    for item in bundles:
+        source = item.source
         try:
-            facts = examiner.examine(source.read(), artifact=artifact.sha256)
+            facts = _facts(item, examiner, artifact.sha256)
         except WheelmarkError as error:
             refusals.append(refusal(source.name, error.reason, error.what))
             continue
@@ -85,11 +115,11 @@ def judge_alone(
         for name in _wrong(facts, members):
             text = f"it is about {name} with another sha256 than lies here"
             refusals.append(refusal(source.name, "subject-digest", text))
-    for item in meant:
-        if not (is_about(item.facts, artifact) or _is_promotion(item, artifact, attestations)):
+    for found in meant:
+        if not (is_about(found.facts, artifact) or _is_promotion(found, artifact, attestations)):
             what = artifact.name or artifact.path
             text = f"it is not about {what} with sha256 {artifact.sha256}"
-            refusals.append(refusal(item.path, "subject-digest", text))
+            refusals.append(refusal(found.path, "subject-digest", text))
     case = Case(
         artifact=artifact,
         target=artifact.target,
@@ -101,6 +131,12 @@ def judge_alone(
         return judged
     kept = tuple(item for item in judged.verdicts if not isinstance(item, Accepted))
     return Judgement(verdicts=(*refusals, *kept), steps=judged.steps)
+
+
+def _facts(item: Examined, examiner: Examiner, artifact: str) -> Facts:
+    if item.error is not None:
+        raise item.error
+    return item.facts or examiner.examine(item.data, artifact=artifact)
 
 
 def is_about(facts: Facts, artifact: ArtifactFacts) -> bool:

@@ -32,6 +32,7 @@ from wheelmark.verify import alone
 from wheelmark.verify.artifact import ArtifactFacts
 from wheelmark.verify.bundle import LIMITS
 from wheelmark.verify.circumstances import Circumstances
+from wheelmark.verify.facts import Examiner
 from wheelmark.verify.factscache import FactsCache
 from wheelmark.verify.policy import Kind, Policy
 from wheelmark.verify.verdict import Report, Step, Verdict, refusal
@@ -98,6 +99,7 @@ def verify_one_image(
     if not wanted:
         text = f"{found.descriptor.digest} lists no image for {target or 'any target'}"
         verdicts.append(refusal(path.name, "image-target", text))
+    examiner = Examiner(policy.roots, policy.keys, cache=cache)
     for image in wanted:
         if target and image.target != target:
             said = image.labels.get(types.TARGET_LABEL, "")[:100] or "no target"
@@ -106,7 +108,12 @@ def verify_one_image(
             continue
         sources = [*alone.files(bundles, meant=True), *_attached(layout, image)]
         judged = alone.judge_alone(
-            image, Kind.IMAGE, sources, policy, circumstances=circumstances, cache=cache
+            image,
+            Kind.IMAGE,
+            alone.examine_sources(sources, examiner),
+            policy,
+            examiner=examiner,
+            circumstances=circumstances,
         )
         verdicts += judged.verdicts
         steps += judged.steps

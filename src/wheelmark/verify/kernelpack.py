@@ -19,6 +19,7 @@ from wheelmark.errors import InputError
 from wheelmark.verify import alone
 from wheelmark.verify.artifact import LARGEST_OBJECT, ArtifactFacts, LazyFiles, open_plain, read_bounded
 from wheelmark.verify.circumstances import Circumstances
+from wheelmark.verify.facts import Examiner
 from wheelmark.verify.factscache import FactsCache
 from wheelmark.verify.gathering import BUNDLE
 from wheelmark.verify.policy import Kind, Policy
@@ -62,13 +63,20 @@ def verify_one_kernel_pack(
         ConfigError: The policy has no requirement for kernel packs of this target.
     """
     pack = examine_kernel_pack(path)
+    examiner = Examiner(policy.roots, policy.keys, cache=cache)
     sources = [
         *alone.files([*alone.beside(path / NAME), *bundles], meant=True),
         *alone.files(alone.around(path.absolute().parent.parent), meant=False),
     ]
     objects = {f"{_folder(pack)}/{name}": sha256 for name, sha256 in pack.files.items()}
     judged = alone.judge_alone(
-        pack, Kind.KERNEL_PACK, sources, policy, circumstances=circumstances, cache=cache, members=objects
+        pack,
+        Kind.KERNEL_PACK,
+        alone.examine_sources(sources, examiner),
+        policy,
+        examiner=examiner,
+        circumstances=circumstances,
+        members=objects,
     )
     return Report(path=str(path), policy=policy.source, verdicts=judged.verdicts, steps=judged.steps)
 
