@@ -332,6 +332,7 @@ class _Work:
             {self.layout.name},
             # Nothing cached is taken for it, nothing on disk is shared with a cache, and nothing is compiled.
             uv_options=("--no-cache", "--link-mode", "copy", "--reinstall-package", self.layout.name),
+            local=True,
             pip_options=("--force-reinstall", "--no-compile", "--no-cache-dir", "--no-warn-script-location"),
         )
         self._recheck(startup)
@@ -360,6 +361,7 @@ class _Work:
         *,
         uv_options: Sequence[str] = (),
         pip_options: Sequence[str] = (),
+        local: bool = False,
     ) -> str:
         requirements = folder / name
         requirements.write_text(text, encoding="utf-8")
@@ -371,11 +373,13 @@ class _Work:
                 program=self.request.program,
                 uv_options=uv_options,
                 pip_options=pip_options,
+                local=local,
             )
         except CommandError as error:
             found = installer.explain(error, names, label)
+            # Whoever installs cannot lock anew: the lock is what the release was tested with.
             found.fix = (
-                found.fix or "mend what it says, and run the same command again: it goes on from there"
+                "give pip an index or find-links with these very files, and run the same command again"
             )
             raise found from error
 

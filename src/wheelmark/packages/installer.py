@@ -57,6 +57,7 @@ def install(
     program: str = "",
     uv_options: Sequence[str] = (),
     pip_options: Sequence[str] = (),
+    local: bool = False,
 ) -> str:
     """Install exactly what a requirements file says: hashes required, dependencies off, wheels only.
 
@@ -67,6 +68,7 @@ def install(
         program: ``uv`` or ``pip``; empty: uv where it is there, else pip.
         uv_options: Further arguments for uv.
         pip_options: Further arguments for pip.
+        local: Every line is a file of this machine: no index is known to the program.
 
     Returns:
         The program that did it.
@@ -78,11 +80,13 @@ def install(
     common = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", str(requirements)]
     uv = None if program == "pip" else require_uv() if program == "uv" else find_uv()
     if uv is None:
-        run_pip(["--python", str(python), "install", *pip_options, *common], folder=folder)
+        no_index = ["--no-index"] if local else []
+        run_pip(["--python", str(python), "install", *no_index, *pip_options, *common], folder=folder)
         return "pip"
     # One package may be looked for in every place: the hashes decide which file it is.
     options = ["--python", str(python), "--index-strategy", "unsafe-best-match", *uv_options]
-    run_uv(uv, ["pip", "install", *options, *common], sources=read_sources(), folder=folder)
+    sources = PackageSources(no_index=True) if local else read_sources()
+    run_uv(uv, ["pip", "install", *options, *common], sources=sources, folder=folder)
     return "uv"
 
 

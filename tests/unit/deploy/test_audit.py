@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -121,7 +122,9 @@ def test_a_package_that_is_a_link_now(receipt: Receipt, demo: Installed, tmp_pat
         lambda _data: b"[]",
     ],
 )
-def test_a_malformed_receipt(receipt: Receipt, demo: Installed, state: Path, change) -> None:
+def test_a_malformed_receipt(
+    receipt: Receipt, demo: Installed, state: Path, change: Callable[[bytes], bytes]
+) -> None:
     receipts = Receipts(demo.site, state=state)
     path = receipts.folder / "demo-kernels.json"
     path.write_bytes(change(path.read_bytes()))

@@ -116,8 +116,8 @@ def test_a_second_installation_is_seen(demo: Installed) -> None:
     assert demo.findings() == {"Demo.Kernels-0.9.dist-info": "installed-replaced"}
 
 
-def compiled(demo: Installed, name: str, **options: int) -> Path:
-    made = py_compile.compile(str(demo.site / PACKAGE / name), doraise=True, **options)
+def compiled(demo: Installed, name: str, optimize: int = -1) -> Path:
+    made = py_compile.compile(str(demo.site / PACKAGE / name), doraise=True, optimize=optimize)
     assert made is not None
     return Path(made)
 
