@@ -70,7 +70,7 @@ def key_bundles(forge: Forge) -> Iterator[Subject]:
     for canonical_root in (True, False):
         sealed: list[Original] = []
         settings: dict[str, Setting] = {}
-        for version in (2,) if canonical_root else (1, 2):
+        for version in (1, 2):
             log = KeyLog(forge, version)
             root = log.root(canonical=canonical_root)
             for kind, key in keys.items():

@@ -229,7 +229,7 @@ class Examiner:
             key, root = self._certified(bundle)
         else:
             key, root = self._managed(bundle, digest)
-        if root.canonical and bundle.spelled() != data:
+        if root.canonical and not _has_our_form(bundle, root, data):
             raise RejectedError(
                 "the bundle is not in the one form that Wheelmark writes",
                 cause="it was changed, or written by another tool",
@@ -320,6 +320,17 @@ class Examiner:
                 "the signature is not that of the key that the bundle names", reason="signature"
             )
         raise RejectedError("the bundle was signed with no key of the policy", reason="key-unknown")
+
+
+def _has_our_form(bundle: Bundle, root: Root, data: bytes) -> bool:
+    """Whether the bytes are those that the signer writes: with a timestamp and a promise where the instance gives them.
+
+    Nothing else would tell that one of the two was taken out where the other still says when.
+    """
+    logged = bundle.entry
+    promised = logged.promise is not None or (logged.kind, logged.version) not in log.PROMISING
+    stamped = bool(bundle.timestamps) or not root.material.timestamp_authorities
+    return promised and stamped and bundle.spelled() == data
 
 
 def check_apart(roots: Sequence[Root], keys: Sequence[ManagedKey]) -> None:

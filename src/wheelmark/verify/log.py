@@ -24,7 +24,7 @@ _HASH = 32
 _NOTE_SIGNATURE = re.compile(r"\u2014 (\S+) (\S+)")
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,18}")
 _HINT = 4
-_PROMISING = {("hashedrekord", "0.0.1"), ("dsse", "0.0.1"), ("intoto", "0.0.2")}
+PROMISING = {("hashedrekord", "0.0.1"), ("dsse", "0.0.1"), ("intoto", "0.0.2")}
 """Kinds of entries of Rekor v1, whose log promises a time; v2 promises none."""
 
 
@@ -102,7 +102,7 @@ def check_promise(entry: LogEntry, logs: Sequence[LogKey]) -> dt.datetime | None
     """
     if entry.promise is None:
         return None
-    if not entry.integrated_time or (entry.kind, entry.version) not in _PROMISING:
+    if not entry.integrated_time or (entry.kind, entry.version) not in PROMISING:
         raise RejectedError("an inclusion promise without its time", reason="promise")
     named = [log for log in logs if log.log_id == entry.log_id]
     if not named:
