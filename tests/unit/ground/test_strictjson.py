@@ -94,4 +94,4 @@ def test_what_does_not_pair_is_the_parsers_to_refuse_and_fast(data: bytes) -> No
 
 
 def test_whole_surrogate_pairs_are_characters() -> None:
-    assert loads(b'["\\ud83d\\ude00"]') == ["\U0001f600"]
+    assert strictjson.loads(b'["\\ud83d\\ude00"]') == ["\U0001f600"]
