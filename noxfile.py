@@ -109,6 +109,17 @@ def fuzz(session: nox.Session) -> None:
     session.run("python", "-m", "fuzz", *session.posargs, env={"PYTHONPATH": str(ROOT / "tests")})
 
 
+@nox.session(default=False)
+def interop(session: nox.Session) -> None:
+    """Other people's clients and ours judge each other's bundles; `-- --write` puts the results into docs/interop.md."""
+    install(session, "check.txt")
+    session.run("python", "tests/clients.py")
+    page = {"WHEELMARK_INTEROP_PAGE": str(ROOT / "docs" / "interop.md")}
+    arguments = [argument for argument in session.posargs if argument != "--write"]
+    environment = page if "--write" in session.posargs else {}
+    session.run("pytest", "tests/integration/interop", "-q", *arguments, env=environment)
+
+
 @nox.session
 def check(session: nox.Session) -> None:
     """Lint, types, layers, unit, kernel and integration tests, workflows, docs and drift."""

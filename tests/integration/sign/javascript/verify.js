@@ -1,8 +1,8 @@
 // Verify one bundle over one artifact with sigstore's JavaScript implementation.
 //
-//   node verify.js TRUSTED_ROOT BUNDLE ARTIFACT IDENTITY ISSUER
+//   node verify.js TRUSTED_ROOT BUNDLE ARTIFACT IDENTITY ISSUER [PUBLIC_KEY]
 //
-// Prints "accepted", or "refused: <why>" with exit status 1.
+// Prints "accepted", or "refused: <why>" with exit status 1. With a public key, identity and issuer are not asked for.
 'use strict';
 
 const crypto = require('crypto');
@@ -11,22 +11,29 @@ const { bundleFromJSON } = require('@sigstore/bundle');
 const { TrustedRoot } = require('@sigstore/protobuf-specs');
 const { Verifier, toSignedEntity, toTrustMaterial } = require('@sigstore/verify');
 
-const [rootPath, bundlePath, artifactPath, identity, issuer] = process.argv.slice(2);
+const [rootPath, bundlePath, artifactPath, identity, issuer, keyPath] = process.argv.slice(2);
 const read = (path) => JSON.parse(fs.readFileSync(path));
 
 try {
-  const trust = toTrustMaterial(TrustedRoot.fromJSON(read(rootPath)));
-  const verifier = new Verifier(trust, { tlogThreshold: 1, ctlogThreshold: 1, timestampThreshold: 1 });
+  const findKey = keyPath
+    ? () => ({ publicKey: crypto.createPublicKey(fs.readFileSync(keyPath)), validFor: () => true })
+    : undefined;
+  const trust = toTrustMaterial(TrustedRoot.fromJSON(read(rootPath)), findKey);
+  const ctlogThreshold = keyPath ? 0 : 1;
+  const verifier = new Verifier(trust, { tlogThreshold: 1, ctlogThreshold, timestampThreshold: 1 });
   const bundle = bundleFromJSON(read(bundlePath));
-  verifier.verify(toSignedEntity(bundle), {
-    subjectAlternativeName: identity,
-    extensions: { issuer },
-  });
-  // The library says that the statement was signed; which artifact it is about, its caller compares.
-  const digest = crypto.createHash('sha256').update(fs.readFileSync(artifactPath)).digest('hex');
-  const statement = JSON.parse(bundle.content.dsseEnvelope.payload);
-  if (!statement.subject.some((subject) => subject.digest.sha256 === digest)) {
-    throw new Error('no subject has the digest of the artifact');
+  const artifact = fs.readFileSync(artifactPath);
+  const policy = keyPath ? undefined : { subjectAlternativeName: identity, extensions: { issuer } };
+  if (bundle.content.$case === 'messageSignature') {
+    verifier.verify(toSignedEntity(bundle, artifact), policy);
+  } else {
+    verifier.verify(toSignedEntity(bundle), policy);
+    // The library says that the statement was signed; which artifact it is about, its caller compares.
+    const digest = crypto.createHash('sha256').update(artifact).digest('hex');
+    const statement = JSON.parse(bundle.content.dsseEnvelope.payload);
+    if (!statement.subject.some((subject) => subject.digest.sha256 === digest)) {
+      throw new Error('no subject has the digest of the artifact');
+    }
   }
   console.log('accepted');
 } catch (error) {
