@@ -109,20 +109,29 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _words(outcome: Outcome) -> str:
-    if outcome.source is None:
+    from wheelmark.verify.verdict import printable
+
+    source, accepted = outcome.source, outcome.accepted
+    if source is None or accepted is None:
         return outcome.report.as_table()
-    lines = [*outcome.source.choice.why, *(f"note: {note}" for note in outcome.machine.notes)]
-    accepted = next(item for item in outcome.report.as_table().splitlines()[::-1])
-    lines.append(accepted)
+    who = accepted.identity or accepted.signer
+    lines = [
+        *(f"note: {note}" for note in outcome.machine.notes),
+        *source.choice.why,
+        f"accepted under {outcome.report.policy}: signed {accepted.time.isoformat()} by {who}",
+        f"  root {accepted.root}: {accepted.level}",
+        *(f"  note: {note}" for note in accepted.notes),
+    ]
     if outcome.receipt is None:
-        return "\n".join([*lines, *(f"would {line}" for line in outcome.plan)])
-    word = (
-        "is there already, unchanged" if outcome.already else "installed, and compared with what was verified"
-    )
-    return "\n".join(
-        [
-            *lines,
+        lines += [f"would {line}" for line in outcome.plan]
+    else:
+        word = (
+            "is there already, unchanged"
+            if outcome.already
+            else "installed, and compared with what was verified"
+        )
+        lines += [
             f"{outcome.receipt.wheel}: {word}",
             f"receipt: {outcome.receipt_path} ({len(outcome.receipt.files)} files)",
         ]
-    )
+    return "\n".join(printable(line) for line in lines)

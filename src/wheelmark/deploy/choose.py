@@ -60,7 +60,11 @@ class Offer:
         Raises:
             InputError: A requirement is malformed (``wheel-metadata``).
         """
-        found = [item.specifier for item in self.requirements if canonicalize_name(item.name) == "torch"]
+        found = [
+            item.specifier
+            for item in self.requirements
+            if canonicalize_name(item.name) == "torch" and "extra" not in str(item.marker or "")
+        ]
         return found[0] if found else SpecifierSet()
 
     @property

@@ -88,6 +88,8 @@ class Outcome:
     """Of the verification; where it did not accept, nothing else was done."""
     machine: Machine
     source: Source | None = None
+    accepted: Accepted | None = None
+    """The verdict that vouches for what is installed."""
     plan: tuple[str, ...] = ()
     """In words, what is installed and what is changed."""
     receipt: Receipt | None = None
@@ -182,7 +184,7 @@ def install(
             accepted=accepted,
             progress=progress,
         )
-        done = Outcome(report=report, machine=machine, source=source)
+        done = Outcome(report=report, machine=machine, source=source, accepted=accepted)
         if request.dry_run:
             return dataclasses.replace(done, plan=work.plan())
         with receipts.held():
@@ -190,6 +192,9 @@ def install(
             if (there := work.intact()) is not None:
                 path = receipts.folder / f"{there.name}.json"
                 return dataclasses.replace(done, plan=plan, receipt=there, receipt_path=path, already=True)
+            for line in plan:
+                if line.startswith(("replace", "change")):
+                    progress(line)
             receipt, path = work.carry_out()  # 6, 7, 8
         return dataclasses.replace(done, plan=plan, receipt=receipt, receipt_path=path)
 

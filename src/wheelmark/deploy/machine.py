@@ -116,11 +116,12 @@ def _nvidia(places: Places, notes: list[str]) -> tuple[Card, ...]:
             check=False,
             timeout=places.timeout,
         )
-        found = json.loads(done.stdout) if done.returncode == 0 else None
+        # What a driver library prints stands before the answer.
+        found = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
     except subprocess.TimeoutExpired:
         notes.append(f"NVIDIA: the driver library gave no answer in {places.timeout:g} s")
         return ()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, IndexError) as error:
         notes.append(f"NVIDIA: the driver library could not be asked: {error}")
         return ()
     if found is None:

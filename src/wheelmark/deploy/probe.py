@@ -81,4 +81,4 @@ def _driver_version(path: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(probe(*sys.argv[1:])))
+    sys.stdout.write(f"\n{json.dumps(probe(*sys.argv[1:]))}\n")
