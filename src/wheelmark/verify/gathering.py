@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from wheelmark import digests, manifest
+from wheelmark.binaries.wheel import DEFAULT_LIMITS
 from wheelmark.errors import InputError, WheelmarkError
 from wheelmark.manifest import Entry, Kind, ReleaseManifest
 from wheelmark.verify.artifact import WheelFacts, examine_wheel, open_plain, read_bounded
@@ -256,8 +257,11 @@ def _measure(path: Path, expected: int) -> tuple[str, int]:
     """Digest and size of a file; of one with another size than expected only that."""
     with open_plain(path) as stream:
         size = os.fstat(stream.fileno()).st_size
+        # A file of nothing but holes is made in no time, and would be hashed for hours.
         if size != expected:
-            return "", size  # a file of nothing but holes is made in no time, and would be hashed for hours
+            return "", size
+        if size > DEFAULT_LIMITS.total:
+            raise InputError(f"{path} holds {size:,} bytes", reason="input-limit")
         return digests.sha256_stream(stream), stream.tell()
 
 

@@ -260,3 +260,12 @@ def test_memory_does_not_grow_with_the_wheel(tmp_path: Path, *, deflate: bool) -
         peaks.append(int(peak))
         path.unlink()
     assert peaks[1] < peaks[0] + 30
+
+
+def test_what_is_no_wheel_image_or_kernel_pack_has_no_target() -> None:
+    assert artifact.ArtifactFacts(path="x", name="x", sha256="0" * 64, size=1).target == ""
+
+
+def test_a_code_object_over_the_limit_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifact, "LARGEST_OBJECT", 10)
+    assert reasons(tmp_path, wheel_bytes(gpu_files("sm90"))) == ["wheel-limit"]
