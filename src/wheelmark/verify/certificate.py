@@ -20,7 +20,7 @@ from cryptography.x509.certificate_transparency import LogEntryType
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from wheelmark import digests
-from wheelmark.errors import InputError, RejectedError
+from wheelmark.errors import INTERRUPTS, InputError, RejectedError
 from wheelmark.trust.roots import Authority, LogKey
 
 FULCIO = "1.3.6.1.4.1.57264.1."
@@ -79,8 +79,15 @@ def issued_by(certificate: x509.Certificate, authorities: Iterable[Authority]) -
     )
 
 
+Above = dict[Authority, tuple[x509.Certificate, ...]]
+"""Authority -> the certificates above a signing certificate, as a first chain was verified: issuer first, root last."""
+
+
 def check_chain(
-    certificate: x509.Certificate, authorities: Iterable[Authority], times: Sequence[dt.datetime]
+    certificate: x509.Certificate,
+    authorities: Iterable[Authority],
+    times: Sequence[dt.datetime],
+    above: Above | None = None,
 ) -> x509.Certificate:
     """The certificate that issued ``certificate``, all valid at each of ``times``.
 
@@ -88,6 +95,7 @@ def check_chain(
         certificate: The signing certificate.
         authorities: Those of the root.
         times: Signed times, at least one.
+        above: What was verified before, under the same authorities; it is added to.
 
     Raises:
         RejectedError: ``certificate-expired``, ``ca-window``, ``chain`` or ``certificate-usage``.
@@ -112,7 +120,7 @@ def check_chain(
             authority in current and all(_is_valid(member, time) for member in chain)
             for authority, chain in chains
         ):
-            chains.append(_chain(certificate, current, time))
+            chains.append(_chain(certificate, current, time, {} if above is None else above))
     _check_usage(certificate)
     _, (_, issuer, *_) = chains[0]
     return issuer
@@ -230,27 +238,47 @@ def _is_valid(certificate: x509.Certificate, time: dt.datetime) -> bool:
 
 
 def _chain(
-    certificate: x509.Certificate, authorities: Iterable[Authority], time: dt.datetime
+    certificate: x509.Certificate, authorities: Iterable[Authority], time: dt.datetime, above: Above
 ) -> tuple[Authority, Sequence[x509.Certificate]]:
     """An authority, and the signing certificate, the one that issued it, and so on to the authority's root."""
     failures: list[str] = []
     for authority in authorities:
         try:
-            return authority, _build_chain(certificate, authority, time)
-        except Exception as error:  # noqa: BLE001 - every failure of the library is a refusal
+            return authority, _build_chain(certificate, authority, time, above)
+        except INTERRUPTS:
+            raise
+        except BaseException as error:  # noqa: BLE001 - every failure of the library is a refusal
             failures.append(f"{type(error).__name__}: {error}")
     raise RejectedError(f"no chain to the root's authority: {'; '.join(failures)}", reason="chain")
 
 
 def _build_chain(
-    certificate: x509.Certificate, authority: Authority, time: dt.datetime
+    certificate: x509.Certificate, authority: Authority, time: dt.datetime, above: Above
+) -> Sequence[x509.Certificate]:
+    """Verify a chain; where the authority's own part was verified before, only the last link is new."""
+    known = above.get(authority, ())
+    if known and _is_issuer(known[0], certificate) and all(_is_valid(member, time) for member in known):
+        _verify(certificate, known[0], (), time)
+        return (certificate, *known)
+    _, *found = _verify(certificate, authority.certificates[-1], authority.certificates[:-1], time)
+    # Constraints on names are about the signing certificate too: with them, each chain is verified whole.
+    if not any(_has(member, x509.NameConstraints) for member in found):
+        above[authority] = tuple(found)
+    return (certificate, *found)
+
+
+def _verify(
+    certificate: x509.Certificate,
+    trusted: x509.Certificate,
+    given: Sequence[x509.Certificate],
+    time: dt.datetime,
 ) -> Sequence[x509.Certificate]:
     # The defaults of the web's profile ask for a server or client usage; code signing is checked by us.
     # Everything else of the profile stays.
     any_usage = (x509.ExtendedKeyUsage, verification.Criticality.AGNOSTIC, None)
     verifier = (
         verification.PolicyBuilder()
-        .store(verification.Store([authority.certificates[-1]]))
+        .store(verification.Store([trusted]))
         .time(time)
         .extension_policies(
             ca_policy=verification.ExtensionPolicy.webpki_defaults_ca().may_be_present(*any_usage),
@@ -258,7 +286,11 @@ def _build_chain(
         )
         .build_client_verifier()
     )
-    return verifier.verify(certificate, list(authority.certificates[:-1])).chain
+    return verifier.verify(certificate, list(given)).chain
+
+
+def _has(certificate: x509.Certificate, kind: type[x509.ExtensionType]) -> bool:
+    return any(isinstance(extension.value, kind) for extension in certificate.extensions)
 
 
 def _check_usage(certificate: x509.Certificate) -> None:

@@ -175,6 +175,7 @@ class Examiner:
         self._clients = {root.name: _client(root) for root in roots if root.second_opinion}
         self._cache = cache
         self._trust = _spelled_trust(self._roots, keys)
+        self._above: certificates.Above = {}
         self._known: dict[tuple[str, str], Facts] = {}
 
     def examine(self, data: bytes, *, artifact: str = "") -> Facts:
@@ -241,7 +242,7 @@ class Examiner:
         log.check_inclusion(bundle.entry.proof, bundle.entry.body)
         times, ignored = _signed_times(bundle, root)  # 6
         origin, alone = log.check_checkpoint(bundle.entry, root.material.logs, times)
-        signer = _signer(key, root, times)
+        signer = _signer(key, root, times, self._above)
         statement = _statement(bundle)  # 7
         if key.certificate is not None and root.name in self._clients:  # 8
             self._clients[root.name].check(data, digest, key.certificate)
@@ -400,11 +401,13 @@ def _artifact_digest(bundle: Bundle, artifact: str) -> bytes | None:
     return digest
 
 
-def _signer(key: SigningKey, root: Root, times: Sequence[dt.datetime]) -> certificates.Signer:
+def _signer(
+    key: SigningKey, root: Root, times: Sequence[dt.datetime], above: certificates.Above
+) -> certificates.Signer:
     """Whom a certificate names, once it is proven to have been valid; a key names nobody."""
     if key.certificate is None:
         return certificates.Signer(identity="", issuer="", claims={}, sha256="")
-    issuer = certificates.check_chain(key.certificate, root.material.authorities, times)
+    issuer = certificates.check_chain(key.certificate, root.material.authorities, times, above)
     certificates.check_transparency(key.certificate, issuer, root.material.ct_logs, times)
     return certificates.read_signer(key.certificate)
 

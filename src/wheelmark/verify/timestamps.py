@@ -1,7 +1,8 @@
 """Signed time: RFC 3161 timestamps over the bundle's signature, by an authority that the root names.
 
-On ``rfc3161-client``, which checks the token's signature, its chain at the token's own time, the
-time-stamping usage and the imprint. The authority's window of trust is closed at both ends and is ours.
+The response is parsed by ``rfc3161-client``; its signature is checked by ``cms`` under the chain that the root states,
+or, where the root states a certificate alone, by ``rfc3161-client`` with what the token carries. The authority's
+window of trust is closed at both ends and is ours.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rfc3161_client import TimeStampResponse, Verifier, VerifierBuilder, decode_
 
 from wheelmark.errors import INTERRUPTS, InputError, RejectedError
 from wheelmark.trust.roots import Authority
-from wheelmark.verify import der
+from wheelmark.verify import cms, der
 from wheelmark.verify.twins import is_smaller_twin, smaller_twin
 
 _IMPRINTS = {
@@ -29,15 +30,9 @@ _IMPRINTS = {
 # DER of what stands in every token (RFC 3161, RFC 5652) and of the algorithms (RFC 5754, RFC 5758).
 _GRANTED = bytes.fromhex("3003020100")
 _SIGNED_DATA = bytes.fromhex("06092a864886f70d010702")
-_TST_INFO = bytes.fromhex("060b2a864886f70d0109100104")
 _VERSION_3, _VERSION_1 = bytes.fromhex("020103"), bytes.fromhex("020101")
 _NULL = bytes.fromhex("0500")
 _RSA = bytes.fromhex("06092a864886f70d010101")
-_DIGESTS = {
-    "sha256": bytes.fromhex("0609608648016503040201"),
-    "sha384": bytes.fromhex("0609608648016503040202"),
-    "sha512": bytes.fromhex("0609608648016503040203"),
-}
 _ECDSA = {
     "sha256": bytes.fromhex("06082a8648ce3d040302"),
     "sha384": bytes.fromhex("06082a8648ce3d040303"),
@@ -66,7 +61,12 @@ def check_timestamp(token: bytes, signature: bytes, authorities: Sequence[Author
     signing: list[Authority] = []
     for authority in authorities:
         try:
-            _verifier(authority.certificates).verify_message(response, signature)
+            if len(authority.certificates) > 1:
+                cms.check_signed(token, authority.certificates, time)
+            else:
+                _verifier(authority.certificates[0]).verify_message(response, signature)
+        except RejectedError as error:
+            failures.append(error.what)
         except INTERRUPTS:
             raise
         except BaseException as error:  # noqa: BLE001 - every failure of the library is a refusal
@@ -116,7 +116,11 @@ def with_smaller_twin(token: bytes, authorities: Sequence[Authority]) -> bytes:
     kind, wrapped = der.elements(info.content)
     *before, signers = der.elements(der.only(wrapped.content, der.SEQUENCE).content)
     *fields, signature = der.elements(der.only(signers.content, der.SEQUENCE).content)
-    named = [item.certificates[0] for item in authorities if _sid(item.certificates[0]) == fields[1].encoded]
+    named = [
+        item.certificates[0]
+        for item in authorities
+        if cms.signer_of(item.certificates[0]) == fields[1].encoded
+    ]
     if signature.tag != der.OCTET_STRING or not named:
         return token
     twin = der.encode(der.OCTET_STRING, smaller_twin(named[0].public_key(), signature.content))
@@ -124,11 +128,6 @@ def with_smaller_twin(token: bytes, authorities: Sequence[Authority]) -> bytes:
     content = b"".join(item.encoded for item in before) + der.encode(der.SET, signer)
     data = der.encode(der.EXPLICIT_0, der.encode(der.SEQUENCE, content))
     return der.encode(der.SEQUENCE, status.encoded + der.encode(der.SEQUENCE, kind.encoded + data))
-
-
-def _sid(leaf: x509.Certificate) -> bytes:
-    """How a token names the certificate of its signer: issuer and serial number (RFC 5652, section 5.3)."""
-    return der.encode(der.SEQUENCE, leaf.issuer.public_bytes() + der.encode_integer(leaf.serial_number))
 
 
 def _fits(token: bytes, leaf: x509.Certificate, *, canonical: bool) -> bool:
@@ -147,12 +146,12 @@ def _fits(token: bytes, leaf: x509.Certificate, *, canonical: bool) -> bool:
     return (
         status.encoded == _GRANTED
         and (content_info.tag, wrapped.tag, content.tag) == (der.SEQUENCE, der.EXPLICIT_0, der.EXPLICIT_0)
-        and (kind.encoded, content_kind.encoded) == (_SIGNED_DATA, _TST_INFO)
+        and (kind.encoded, content_kind.encoded) == (_SIGNED_DATA, cms.TST_INFO)
         and der.only(content.content, der.OCTET_STRING).encoded == content.content
         and (version.encoded, signer_version.encoded) == (_VERSION_3, _VERSION_1)
         and (algorithms.tag, algorithms.content) == (der.SET, algorithm.encoded)
         and [item.encoded for item in optional] in ([carried] if canonical else [carried, *without])
-        and name.encoded == _sid(leaf)
+        and name.encoded == cms.signer_of(leaf)
         and attributes.tag == der.EXPLICIT_0
         and signature.tag == der.OCTET_STRING
         and (algorithm.encoded, signature_algorithm.encoded) in _algorithms(leaf)
@@ -162,7 +161,7 @@ def _fits(token: bytes, leaf: x509.Certificate, *, canonical: bool) -> bool:
 
 def _algorithms(certificate: x509.Certificate) -> Iterator[tuple[bytes, bytes]]:
     """Pairs of digest and signature algorithm identifiers that fit a certificate's key."""
-    for name, digest in _DIGESTS.items():
+    for name, (digest, _) in cms.DIGESTS.items():
         plain = der.encode(der.SEQUENCE, digest)
         with_null = der.encode(der.SEQUENCE, digest + _NULL)
         if isinstance(certificate.public_key(), ec.EllipticCurvePublicKey):
@@ -194,10 +193,6 @@ def _decode(token: bytes) -> tuple[TimeStampResponse, str, bytes, dt.datetime]:
 
 
 @functools.lru_cache(maxsize=64)
-def _verifier(certificates: tuple[x509.Certificate, ...]) -> Verifier:
-    """For an authority's chain; it keeps nothing of the tokens that it verifies."""
-    return VerifierBuilder(
-        tsa_certificate=certificates[0] if len(certificates) > 1 else None,
-        intermediates=list(certificates[1:-1]),
-        roots=[certificates[-1]],
-    ).build()
+def _verifier(root: x509.Certificate) -> Verifier:
+    """For an authority of which only the root is stated; it keeps nothing of the tokens that it verifies."""
+    return VerifierBuilder(roots=[root]).build()
