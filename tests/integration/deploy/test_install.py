@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib
 import json
 import shutil
@@ -16,10 +17,11 @@ from deploying import MODULE, Shop, demo, say, site_of
 from packages import make_wheel
 from releasing import part
 from wheelmark import digests
-from wheelmark.deploy import audit_environment
-from wheelmark.errors import Exit, InputError, LockError, MachineError, RejectedError, StateError
+from wheelmark.deploy import Request, audit_environment, install
+from wheelmark.errors import ConfigError, Exit, InputError, LockError, MachineError, RejectedError, StateError
 from wheelmark.manifest import Kind
 from wheelmark.packages import installer
+from wheelmark.verify import Memory, load_policy
 
 PACKAGE = "demo_kernels"
 BOTH = pytest.mark.parametrize("program", ["uv", "pip"])
@@ -440,6 +442,34 @@ def test_a_policy_of_somebody_else(shop: Shop, good: Path, python: Path, tmp_pat
     assert ran.document["installed"] is False
     assert "signer-identity" in json.dumps(ran.document)
     assert list(site_of(python).iterdir()) == []
+
+
+def test_a_channel_that_the_policy_does_not_speak_of(shop: Shop, good: Path, python: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        shop.install(good, python, channel="prod")
+    assert caught.value.reason == "policy-no-rule"
+    assert list(site_of(python).iterdir()) == []
+
+
+def test_a_policy_in_the_release_is_not_the_operators(shop: Shop, dist: Path, python: Path) -> None:
+    policy = dist / "policy.toml"
+    shutil.copyfile(shop.policy, policy)
+    policy.chmod(0o600)
+    ran = shop.run("install", dist, "--policy", policy, "--python", python, "--json", "--no-deps")
+    assert (ran.code, ran.reason) == (int(Exit.CONFIG), "policy-inside")
+
+
+def test_a_clock_behind_what_this_machine_has_seen(
+    shop: Shop, good: Path, python: Path, tmp_path: Path
+) -> None:
+    memory = Memory(tmp_path / "memory")
+    policy = load_policy(shop.policy, strict=True)
+    later = dt.datetime.now(dt.UTC) + dt.timedelta(days=2)
+    request = Request(ref=good, python=python, dependencies=False, dry_run=True)
+    assert install(request, policy, now=later, memory=memory).report.accepted
+    done = install(request, policy, now=later - dt.timedelta(days=1), memory=memory)
+    assert set(done.report.reasons()) == {"clock-behind"}
+    assert done.source is None
 
 
 def test_there_is_no_default_policy(shop: Shop, good: Path, python: Path) -> None:
