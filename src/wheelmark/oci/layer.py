@@ -94,9 +94,8 @@ class LayerEntry:
 class LayerFacts:
     """What a layer's bytes say."""
 
-    sha256: str
-    """As it is stored."""
     size: int
+    """Bytes, as it is stored; whoever gave the stream knows their digest."""
     diff_id: str
     """sha256 of it, uncompressed."""
     entries: int
@@ -129,13 +128,12 @@ def read_layer(stream: Readable, media_type: str, *, limits: LayerLimits = DEFAU
     if media_type not in {types.LAYER, types.LAYER_GZIP}:
         known = "zstd is not read here" if media_type == types.LAYER_ZSTD else "no layer of OCI 1.1"
         raise InputError(f"a layer of media type {media_type[:100]!r}: {known}", reason="image-compression")
-    stored = _Hashing(stream)
+    stored = _Stored(stream)
     plain = _Plain(
         _gunzip(stored, limits) if media_type == types.LAYER_GZIP else _blocks(stored), stored, limits
     )
     entries = _check_entries(plain, limits)
     return LayerFacts(
-        sha256=stored.digest.hexdigest(),
         size=stored.size,
         diff_id=plain.digest.hexdigest(),
         entries=entries,
@@ -143,27 +141,25 @@ def read_layer(stream: Readable, media_type: str, *, limits: LayerLimits = DEFAU
     )
 
 
-class _Hashing:
-    """The stored bytes, hashed as they are read."""
+class _Stored:
+    """The stored bytes, counted as they are read."""
 
     def __init__(self, stream: Readable) -> None:
         self._stream = stream
-        self.digest = hashlib.sha256()
         self.size = 0
 
     def read(self, size: int) -> bytes:
         data = self._stream.read(size) or b""
-        self.digest.update(data)
         self.size += len(data)
         return data
 
 
-def _blocks(stored: _Hashing) -> Iterator[bytes]:
+def _blocks(stored: _Stored) -> Iterator[bytes]:
     while data := stored.read(_CHUNK):
         yield data
 
 
-def _gunzip(stored: _Hashing, limits: LayerLimits) -> Iterator[bytes]:
+def _gunzip(stored: _Stored, limits: LayerLimits) -> Iterator[bytes]:
     """The bytes of one or several gzip members, end to end."""
     waiting = stored.read(_WINDOW)
     if not waiting:
@@ -192,7 +188,7 @@ def _gunzip(stored: _Hashing, limits: LayerLimits) -> Iterator[bytes]:
 class _Plain:
     """The uncompressed bytes, hashed and counted as they are read."""
 
-    def __init__(self, pieces: Iterator[bytes], stored: _Hashing, limits: LayerLimits) -> None:
+    def __init__(self, pieces: Iterator[bytes], stored: _Stored, limits: LayerLimits) -> None:
         self._pieces = pieces
         self._stored = stored
         self._limits = limits
