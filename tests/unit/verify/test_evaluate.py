@@ -333,6 +333,9 @@ def test_imported_evidence_counts_as_static_unless_its_runner_signed_it(
         Statement(subjects=subject(made), predicate_type=TEST_RESULT, predicate={}), identity=RUNNER
     )
     assert "test-result" in reasons(case(changed, wheel, *bundles, malformed), asking, wider)
+    failed = dataclasses.replace(own[0], verdict=Verdict.FAILED, reason="wrong")
+    against = facts(results(made, [failed]), identity=RUNNER)
+    assert "gate-failed" in reasons(case(changed, wheel, *bundles, signed, against), asking, wider)
 
 
 # Row 39.

@@ -31,7 +31,7 @@ from wheelmark.verify.policy import Denial, Signer
 from wheelmark.verify.verdict import Accepted
 
 # The bench is made once and never changed; hypothesis cannot see that.
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def prod(bench: Bench) -> Bench:
@@ -108,8 +108,7 @@ def test_bad_evidence_never_helps(bench: Bench, words: list[str], further: str) 
 @given(words=chosen, taken=st.sampled_from([word for word in WORDS if not word.startswith("bad")]))
 def test_taking_good_evidence_away_never_helps(bench: Bench, words: list[str], taken: str) -> None:
     fewer = [word for word in words if word != taken]
-    if not answer(bench, words)[0]:
-        assert not answer(bench, fewer)[0] or taken.startswith("bad")
+    assert answer(bench, words)[0] or not answer(bench, fewer)[0]
 
 
 @QUICK

@@ -125,6 +125,20 @@ def test_a_gate_that_failed_by_findings_counts_where_the_policy_asks_for_no_scan
     assert "gate-failed" in reasons(judged(asking(bench, worst=Severity.CRITICAL), other))
 
 
+def test_one_that_failed_by_findings_hides_none_that_failed_otherwise(bench: Bench) -> None:
+    by_findings = audit_of(bench, finding(score=LOW))
+    otherwise = gates(
+        bench.made, audit={"verdict": Verdict.FAILED, "level": Level.STATIC, "reason": "audit-skipped"}
+    )
+    tolerant = asking(bench, worst=Severity.CRITICAL)
+    alone: dict[str, Any] = {"documents": None, "evidence_files": None, "levels": None}
+    both = [facts(results(bench.made, by_findings)), facts(results(bench.made, otherwise))]
+    rest = [*bench.good()[:2], scanned(bench.made, scan_of(by_findings))]
+    tolerant.accepts([*rest, both[0]], **alone)
+    for order in (both, both[::-1]):
+        assert tolerant.refuses([*rest, *order], **alone) == {"gate-failed"}
+
+
 def test_a_finding_of_the_gate_counts_though_no_statement_has_it(bench: Bench) -> None:
     evidence = audit_of(bench, finding())
     clean = scanned(bench.made, Scan.of(next(i for i in audit_of(bench) if i.gate == "audit")))  # type: ignore[arg-type]
@@ -220,6 +234,15 @@ def test_a_component_that_was_not_asked_for_is_refused(bench: Bench, purl: str, 
         project="Demo_Kernels",
     )
     assert reasons(found) == (set() if good else {"scan-incomplete"})
+
+
+def test_a_malformed_sbom_is_refused_for_itself(bench: Bench) -> None:
+    evidence = audit_of(bench)
+    broken = facts(sbom(bench.made, b'{"bomFormat":"CycloneDX","specVersion":"1.4"}'))
+    found = [*bench.good()[:1], broken, facts(results(bench.made, evidence))]
+    found.append(scanned(bench.made, scan_of(evidence)))
+    alone: dict[str, Any] = {"documents": None, "evidence_files": None, "levels": None}
+    assert asking(bench).refuses(found, **alone) == {"sbom-format"}
 
 
 @pytest.mark.parametrize(

@@ -52,10 +52,11 @@ def check_tests(question: Question, standing: Standing, trail: Trail) -> Tested:
         if not several:
             trail.refuse(f"gates.{gate}", f"gate {gate} has no result", reason="gate-missing")
             continue
-        # Of several results about these bytes a FAILED one counts, else the strongest: one audited later, for instance.
+        # Of several results about these bytes each FAILED one counts, else the strongest: one audited later, for instance.
         last = max(several, key=lambda item: (_WEIGHT[item.verdict], item.level.rank))
         words[gate] = f"{last.verdict.value}@{last.level.value}"
-        _check_gate(question.rule, last, trail)
+        for evidence in [item for item in several if item.verdict is Verdict.FAILED] or [last]:
+            _check_gate(question.rule, evidence, trail)
     return Tested(results=tuple(results), words=words)
 
 

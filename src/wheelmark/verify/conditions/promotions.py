@@ -44,9 +44,8 @@ def check_promotion(question: Question, standing: Standing, trail: Trail) -> Pro
         text = f"promoted to {best.key} as number {best.sequence} until {best.expires.isoformat()}"
         trail.hold("channel", text)
         return best
-    for answer in answers:
-        if isinstance(answer, _Failure):
-            trail.refuse("channel", f"{answer.path}: {answer.text}", reason=answer.reason)
+    for failure in (answer for answer in answers if isinstance(answer, _Failure)):
+        trail.refuse("channel", f"{failure.path}: {failure.text}", reason=failure.reason)
     if not answers:
         text = f"no promotion to channel {question.rule.channel!r} is about this artifact or its release"
         trail.refuse("channel", text, reason="promotion-missing")
