@@ -20,7 +20,9 @@ from wheelmark import strictjson
 from wheelmark.attest.dsse import pre_authentication_encoding
 from wheelmark.errors import InputError, RejectedError
 
-LIMITS = strictjson.Limits(size=16 << 20, depth=16, items=1000, string=12 << 20)
+LIMITS = strictjson.Limits(
+    size=16 << 20, depth=16, items=1000, string=12 << 20, containers=20_000, values=20_000
+)
 MEDIA_TYPES = {
     "application/vnd.dev.sigstore.bundle+json;version=0.1": "0.1",
     "application/vnd.dev.sigstore.bundle+json;version=0.2": "0.2",

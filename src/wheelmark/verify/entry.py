@@ -21,7 +21,9 @@ from wheelmark.errors import InputError, RejectedError
 from wheelmark.verify.bundle import Bundle, Envelope, LogEntry, MessageSignature
 from wheelmark.verify.signature import SigningKey
 
-_LIMITS = strictjson.Limits(size=24 << 20, depth=12, items=1000, string=22 << 20)
+_LIMITS = strictjson.Limits(
+    size=24 << 20, depth=12, items=1000, string=22 << 20, containers=20_000, values=20_000
+)
 
 
 def check_body(bundle: Bundle, key: SigningKey, artifact: bytes | None) -> None:
