@@ -65,17 +65,21 @@ def gather(path: Path, policy: Policy, *, cache: FactsCache | None = None) -> Re
     entries = {entry.path: entry for entry in release.entries}
     refusals = list(_unaccounted(path, names, entries))  # 2
     present = {name for name in names if _is_plain(path / name)}
-    wheels, found = _examine_wheels(path, present, release, cache)
-    refusals += found
-    refusals += list(_differing(path, release.entries, present, wheels))  # 3
     bundles = {name: path / name for name in sorted(present) if _is_bundle(name)}
     if len(bundles) > MAX_BUNDLES:
         raise InputError(
             f"{path} holds {len(bundles):,} bundles; the limit is {MAX_BUNDLES:,}", reason="input-limit"
         )
-    attestations, payloads, found = _examine_bundles(
-        bundles, Examiner(policy.roots, policy.keys, cache=cache)
-    )  # 4
+    with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        looking = _looking(pool, path, present, release, cache)  # 3
+        # Summing files lets this thread run meanwhile.
+        examiner = Examiner(policy.roots, policy.keys, cache=cache)
+        attestations, payloads, found = _examine_bundles(bundles, examiner)  # 4
+        seen = {entry: future.result() for entry, future in looking.items()}
+    wheels = {entry.path: item for entry, item in seen.items() if isinstance(item, WheelFacts)}
+    refusals += [
+        refused for entry in release.entries if (refused := _differing(entry, seen[entry])) is not None
+    ]
     refusals += found
     refusals += list(_statements(path, present, payloads))
     refusals += list(_copies(path, present, release, policy, attestations))  # 5
@@ -116,55 +120,52 @@ def _unaccounted(path: Path, names: Sequence[str], entries: Mapping[str, Entry])
             yield refusal(name, "unaccounted-file", f"neither {manifest.NAME} nor the layout accounts for it")
 
 
-def _examine_wheels(
-    path: Path, present: set[str], release: ReleaseManifest, cache: FactsCache | None
-) -> tuple[dict[str, WheelFacts], list[Refusal]]:
-    entries = [
-        entry
-        for entry in release.of_kind(Kind.WHEEL)
-        if entry.path in present and (path / entry.path).lstat().st_size == entry.size  # else step 3 says so
-    ]
-    examine = ArtifactCache(cache.directory).examine if cache is not None else examine_wheel
-    cpus = os.cpu_count() or 1
+_Seen = WheelFacts | Refusal | tuple[str, int]
+"""Of one listed file: what a wheel's bytes say, digest and size of another file, or why neither is known."""
 
-    def look(entry: Entry) -> WheelFacts | Refusal:
+
+def _looking(
+    pool: concurrent.futures.Executor,
+    path: Path,
+    present: set[str],
+    release: ReleaseManifest,
+    cache: FactsCache | None,
+) -> dict[Entry, concurrent.futures.Future[_Seen]]:
+    """Begin to read every listed file: a wheel is looked into, anything else is hashed."""
+    examine = ArtifactCache(cache.directory).examine if cache is not None else examine_wheel
+    # Where each CPU has a wheel of its own, threads within one would only get in each other's way.
+    threads = len(release.of_kind(Kind.WHEEL)) < (os.cpu_count() or 1)
+
+    def look(entry: Entry) -> _Seen:
+        file = path / entry.path
+        if entry.path not in present:
+            return refusal(entry.path, "file-missing", f"{manifest.NAME} lists it, and it is not there")
         try:
-            # Where each CPU has a wheel of its own, threads within one would only get in each other's way.
-            return examine(path / entry.path, subject=entry.path, threads=len(entries) < cpus)
+            if entry.kind is Kind.WHEEL and file.lstat().st_size == entry.size:
+                return examine(file, subject=entry.path, threads=threads)
+            return _measure(file, entry.size)
         except InputError as error:
             return refusal(entry.path, error.reason, error.what)
 
     # The largest first, so that no CPU has one left when the others are done.
-    entries.sort(key=lambda entry: entry.size, reverse=True)
-    with concurrent.futures.ThreadPoolExecutor(max_workers=cpus) as pool:
-        found = dict(zip((entry.path for entry in entries), pool.map(look, entries), strict=True))
-    wheels = {name: item for name, item in found.items() if isinstance(item, WheelFacts)}
-    return wheels, [item for _name, item in sorted(found.items()) if not isinstance(item, WheelFacts)]
+    entries = sorted(release.entries, key=lambda entry: entry.size, reverse=True)
+    return {entry: pool.submit(look, entry) for entry in entries}
 
 
-def _differing(
-    path: Path, entries: Sequence[Entry], present: set[str], wheels: Mapping[str, WheelFacts]
-) -> Iterator[Refusal]:
-    def check(entry: Entry) -> Refusal | None:
-        if entry.path not in present:
-            return refusal(entry.path, "file-missing", f"{manifest.NAME} lists it, and it is not there")
-        try:
-            # A wheel was hashed when it was looked into.
-            known = wheels.get(entry.path)
-            sha256, size = (known.sha256, known.size) if known else _measure(path / entry.path, entry.size)
-        except InputError as error:
-            return refusal(entry.path, error.reason, error.what)
-        if (sha256, size) == (entry.sha256, entry.size):
-            return None
-        return refusal(
-            entry.path,
-            "file-digest",
-            f"it has {size:,} bytes with sha256 {sha256 or 'of no matter'}; "
-            f"{manifest.NAME} says {entry.size:,} with {entry.sha256}",
-        )
-
-    with concurrent.futures.ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        yield from (item for item in pool.map(check, entries) if item is not None)
+def _differing(entry: Entry, seen: _Seen) -> Refusal | None:
+    if isinstance(seen, WheelFacts):
+        seen = (seen.sha256, seen.size)
+    elif not isinstance(seen, tuple):
+        return seen
+    sha256, size = seen
+    if (sha256, size) == (entry.sha256, entry.size):
+        return None
+    return refusal(
+        entry.path,
+        "file-digest",
+        f"it has {size:,} bytes with sha256 {sha256 or 'of no matter'}; "
+        f"{manifest.NAME} says {entry.size:,} with {entry.sha256}",
+    )
 
 
 def _is_bundle(name: str) -> bool:

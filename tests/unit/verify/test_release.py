@@ -519,18 +519,24 @@ def test_a_listed_file_that_would_be_hashed_for_hours_is_refused_unread(
 ) -> None:
     name, huge = f"wheels/{releasing.file_name('cpu')}", 17 << 30
 
-    def say_so(made: ReleaseManifest) -> ReleaseManifest:
-        entries = tuple(
-            dataclasses.replace(item, size=huge) if item.path == name else item for item in made.entries
-        )
-        return dataclasses.replace(made, entries=entries)
+    def saying(path: str) -> Callable[[ReleaseManifest], ReleaseManifest]:
+        def say_so(made: ReleaseManifest) -> ReleaseManifest:
+            entries = tuple(
+                dataclasses.replace(item, size=huge) if item.path == path else item for item in made.entries
+            )
+            return dataclasses.replace(made, entries=entries)
+
+        return say_so
 
     made = draft()
-    made.change_manifest = say_so
+    made.change_manifest = saying(name)
     dist = written(made, forge, tmp_path)
     os.truncate(dist / name, huge)  # nothing but holes behind the wheel
-    found = refusals(verify_release(dist, policy, now=now))
-    assert {(name, "wheel-limit"), (name, "input-limit")} <= found
+    assert (name, "wheel-limit") in refusals(verify_release(dist, policy, now=now))
+    made.change_manifest = saying("locks/runtime-cpu.txt")
+    dist = written(made, forge, tmp_path)
+    os.truncate(dist / "locks" / "runtime-cpu.txt", huge)
+    assert ("locks/runtime-cpu.txt", "input-limit") in refusals(verify_release(dist, policy, now=now))
 
 
 def test_a_statement_file_over_the_limit_is_refused_unread(
