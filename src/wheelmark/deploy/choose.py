@@ -57,14 +57,13 @@ class Offer:
     def torch(self) -> SpecifierSet:
         """Versions of torch that it takes; any, where it names none.
 
+        A wheel for ROCm names its range behind an extra, so that no index's own torch is put in the place of
+        the one for ROCm: the range holds all the same.
+
         Raises:
             InputError: A requirement is malformed (``wheel-metadata``).
         """
-        found = [
-            item.specifier
-            for item in self.requirements
-            if canonicalize_name(item.name) == "torch" and "extra" not in str(item.marker or "")
-        ]
+        found = [item.specifier for item in self.requirements if canonicalize_name(item.name) == "torch"]
         return found[0] if found else SpecifierSet()
 
     @property

@@ -305,17 +305,21 @@ class _Work:
     def _check_closed(self, packages: Mapping[str, str]) -> None:
         """Everything that the wheel needs is there, or will be."""
         for requirement in self.offer.requirements:
+            name = canonicalize_name(requirement.name)
+            # torch behind an extra is one that no lock and no index may bring, not one that may be lacking.
+            extra = "torch" if name == "torch" else ""
             if requirement.marker is not None and not requirement.marker.evaluate(
-                {**self.python.markers, "extra": ""}
+                {**self.python.markers, "extra": extra}
             ):
                 continue
-            have = packages.get(canonicalize_name(requirement.name), "")
+            have = packages.get(name, "")
             if not have or not requirement.specifier.contains(have, prereleases=True):
+                wanted = f"{requirement.name}{requirement.specifier}"
                 raise LockError(
-                    f"{self.layout.name} needs {requirement}, and "
+                    f"{self.layout.name} needs {wanted}, and "
                     + (f"{have} is there" if have else "neither the lock nor the environment has it"),
                     cause="the lock leaves it to this machine (torch for ROCm has an index of its own), or none is used",
-                    fix=f"install {requirement} into this environment first",
+                    fix=f"install {wanted} into this environment first",
                     reason="lock-open",
                 )
 
