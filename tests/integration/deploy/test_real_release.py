@@ -10,8 +10,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from checkouts import Checkout, Ran
 from deploying import site_of
 from wheelmark.errors import Exit
@@ -44,34 +42,30 @@ def call(python: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("program", ["uv", "pip"])
 def test_it_is_installed_from_its_lock_and_runs(
-    release: Checkout, new_python: Callable[[], Path], tmp_path: Path, program: str
+    release: Checkout, new_python: Callable[[], Path], tmp_path: Path
 ) -> None:
     python = new_python()
     policy = tmp_path / "policy.toml"
     shutil.copyfile(release.policy, policy)
     policy.chmod(0o600)
-    arguments = (
+    common = (
         "install",
         release.dist,
         "--policy",
         policy,
         "--python",
         python,
-        "--installer",
-        program,
+        "--target",
+        "cpu-x86_64",
         "--json",
     )
-    done = command(release, *arguments, "--target", "cpu-x86_64")
+    done = command(release, *common, "--installer", "uv")
     assert done.code == 0, done.err
-    assert done.document["target"] == "cpu-x86_64"
     assert any(line.startswith("install torch ") for line in done.document["plan"])
     ran = call(python)
     assert (ran.returncode, ran.stdout) == (0, "(2, 256) 640.0\n"), ran.stderr
     assert command(release, "audit-installed", "--python", python).code == 0
-    if program == "pip":
-        return
     # Behind the last section, where the loader would not look.
     library = site_of(python) / "wheelmark_kernels" / "_native.so"
     with library.open("ab") as stream:
@@ -81,10 +75,13 @@ def test_it_is_installed_from_its_lock_and_runs(
     audit = command(release, "audit-installed", "--python", python, "--json")
     assert audit.code == int(Exit.REJECTED)
     assert "installed-changed" in json.dumps(audit.document)
-    damaged = command(release, *arguments, "--target", "cpu-x86_64")
+    damaged = command(release, *common)
     assert (damaged.code, damaged.reason) == (int(Exit.STATE), "installed-damaged")
-    assert command(release, *arguments, "--target", "cpu-x86_64", "--replace").code == 0
+    mended = command(release, *common, "--replace", "--installer", "pip")
+    assert (mended.code, mended.document["installed"]) == (0, True)
+    assert not any("torch" in line for line in mended.document["plan"])
     assert call(python).returncode == 0
+    assert command(release, "audit-installed", "--python", python).code == 0
 
 
 def test_what_would_be_installed_for_a_card(
