@@ -39,6 +39,9 @@ class Issuer:
         }
         return jwt.encode(payload, self._key, algorithm="RS256", headers={"kid": "one"})
 
+    def public_key(self) -> rsa.RSAPublicKey:
+        return self._key.public_key()
+
     def answer(self, path: str, _body: bytes) -> Answer:
         if path == "/.well-known/openid-configuration":
             return Answer(

@@ -20,9 +20,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from instances import pki
+from instances.config import Log, Services
 from instances.ctlog import logging_certificates
-from instances.oidc import Issuer, issuing
+from instances.oidc import issuing
 
+ORIGIN = "log.private.invalid"
 PASSWORD = "private instance"  # noqa: S105 - of a key that lives as long as one test
 
 
@@ -43,54 +45,8 @@ class Shape:
     issuer_settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Real:
-    """A running instance."""
-
-    folder: Path
-    issuer: Issuer
-    fulcio: str
-    rekor: str
-    timestamps: str
-    certificates: str
-
-    def configure(self, cosign: str, *, start: str = "2020-01-01T00:00:00Z") -> Path:
-        """Have cosign make ``trusted_root.json`` and ``signing_config.json``; both in one ``ClientTrustConfig``."""
-        root, signing = self.folder / "trusted_root.json", self.folder / "signing_config.json"
-        log = "http://log.private.invalid/2026"
-        _run(
-            [cosign, "trusted-root", "create", "--out", str(root)],
-            f"--fulcio=url={self.fulcio},certificate-chain={self.folder}/fulcio.crt.pem,start-time={start}",
-            f"--ctfe=url={self.certificates},public-key={self.folder}/ct.pub.pem,start-time={start}",
-            f"--rekor=url={log},public-key={self.folder}/log.pub.pem,start-time={start},origin=log.private.invalid/2026",
-            f"--tsa=url={self.timestamps},certificate-chain={self.folder}/tsa.crt.pem,start-time={start}",
-        )
-        _run(
-            [cosign, "signing-config", "create", "--out", str(signing)],
-            f"--fulcio=url={self.fulcio},api-version=1,start-time={start},operator=private",
-            f"--rekor=url={self.rekor},api-version=2,start-time={start},operator=private",
-            "--rekor-config=ANY",
-            f"--oidc-provider=url={self.issuer.url},api-version=1,start-time={start},operator=private",
-            f"--tsa=url={self.timestamps},api-version=1,start-time={start},operator=private",
-            "--tsa-config=ANY",
-        )
-        config = self.folder / "client_trust_config.json"
-        value = {
-            "mediaType": "application/vnd.dev.sigstore.clienttrustconfig.v0.1+json",
-            "trustedRoot": json.loads(root.read_bytes()),
-            "signingConfig": json.loads(signing.read_bytes()),
-        }
-        config.write_text(json.dumps(value))
-        return config
-
-
-def _run(command: Sequence[str], *more: str) -> None:
-    done = subprocess.run([*command, *more], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 @contextlib.contextmanager
-def running(programs: Path, folder: Path, shape: Shape) -> Iterator[Real]:
+def running(programs: Path, folder: Path, shape: Shape) -> Iterator[Services]:
     """Start everything; end it afterwards."""
     with contextlib.ExitStack() as stack:
         issuer = stack.enter_context(issuing())
@@ -153,7 +109,7 @@ def running(programs: Path, folder: Path, shape: Shape) -> Iterator[Real]:
         _start(stack, folder, command, timestamps)
 
         log_key = ed25519.Ed25519PrivateKey.generate() if shape.log == "ed25519" else pki.make_key(shape.log)
-        _write_public(folder / "log.pub.pem", log_key)
+        _write_public(folder / "log2.pub.pem", log_key)
         data = log_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         (folder / "log.key.pem").write_bytes(data)
         _start(
@@ -162,7 +118,7 @@ def running(programs: Path, folder: Path, shape: Shape) -> Iterator[Real]:
             [
                 programs / "rekor-server",
                 "serve",
-                "--hostname=log.private.invalid/2026",
+                f"--hostname={ORIGIN}",
                 f"--http-port={rekor}",
                 f"--grpc-port={rekor_grpc}",
                 "--http-metrics-port=0",
@@ -172,11 +128,11 @@ def running(programs: Path, folder: Path, shape: Shape) -> Iterator[Real]:
             ],
             rekor,
         )
-        yield Real(
+        yield Services(
             folder=folder,
             issuer=issuer,
             fulcio=f"http://127.0.0.1:{fulcio}",
-            rekor=f"http://127.0.0.1:{rekor}",
+            logs=(Log(url=f"http://127.0.0.1:{rekor}", version=2, origin=ORIGIN),),
             timestamps=f"http://127.0.0.1:{timestamps}/api/v1/timestamp",
             certificates=ct_url,
         )

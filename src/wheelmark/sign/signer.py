@@ -85,10 +85,14 @@ class Signer:
         self.certificates = 0
         """How many certificates were asked for so far."""
         try:
-            parsed = ClientTrustConfig.from_json(config.decode())
             value = strictjson.loads(config)
-            root = value["trustedRoot"]
-            self._timestamps = bool(value["signingConfig"].get("tsaUrls"))
+            root, services = value["trustedRoot"], value["signingConfig"]
+            self._timestamps = bool(services.get("tsaUrls"))
+            # cosign writes an empty member where an instance has no timestamp authority; the client wants none.
+            for name in ("tsaConfig", "rekorTlogConfig"):
+                if services.get(name) == {}:
+                    del services[name]
+            parsed = ClientTrustConfig.from_json(digests.canonical_json(value).decode())
             self._trusted_root = digests.canonical_json(root)
             self._material = read_material(root, name=domain.value)
             self._context = client.SigningContext.from_trust_config(parsed)
@@ -240,15 +244,19 @@ class Signer:
     def _no_timestamp(self) -> SignError:
         return SignError(
             f"the {self.domain.value} domain's timestamp authority gave no timestamp",
-            cause="the authority is unreachable, or the signing configuration names none",
+            cause="the authority is unreachable, or its answer is not DER (timestamp-authority with "
+            "--include-chain-in-response)",
             fix="sign again; where it stays so, look at tsaUrls of the signing configuration",
             reason="no-timestamp",
         )
 
     def _failure(self, what: str, error: Exception) -> SignError:
         why = str(error.__cause__ or error) or type(error).__name__
+        # The service's own words, which sigstore's errors leave out.
+        answer = getattr(error.__cause__, "response", None)
+        said = f": {answer.text.strip()[:500]}" if answer is not None else ""
         return SignError(
-            f"{what} in the {self.domain.value} domain: {type(error).__name__}: {why}",
+            f"{what} in the {self.domain.value} domain: {type(error).__name__}: {why}{said}",
             cause="a service of the domain refused the request or cannot be reached",
             reason="sign",
         )
