@@ -118,6 +118,7 @@ def _judge_whole(
     check_clock(circumstances, trail)
     listed = [(entry.sha256, entry.path) for entry in release.manifest.entries]
     check_denials(policy, [*listed, (release.manifest_sha256, manifest.NAME)], trail)
+    _check_completeness(release.manifest, rules, trail)
     refusals = [*trail.refusals, *_whole_refusals(release.manifest, rules)]
     for item in release.attestations:
         refusals += _strangers(item, expected)
@@ -156,14 +157,25 @@ def _parameters(item: Attestation, whole: ReleaseManifest) -> Iterator[Refusal]:
             yield refusal(item.path, "provenance-release", text)
 
 
+def _check_completeness(whole: ReleaseManifest, rules: Sequence[Requirement], trail: Trail) -> None:
+    """Whether the release may lack targets, or be of a tree with changes; every requirement of its wheels has a say."""
+    condition = "allow_partial"
+    if whole.partial:
+        text = f"the release lacks {', '.join(item.target for item in whole.not_built)}"
+        if not all(rule.allow_partial for rule in rules):
+            trail.refuse(condition, text, reason="partial", rule="require")
+        trail.settle(condition, f"{text}; the policy lets that pass", rule="require")
+    condition = "allow_snapshot"
+    if whole.snapshot:
+        text = "built from a tree with uncommitted changes"
+        if not all(rule.allow_snapshot for rule in rules):
+            trail.refuse(condition, text, reason="snapshot", rule="require")
+        trail.settle(condition, f"{text}; the policy lets that pass", rule="require")
+
+
 def _whole_refusals(whole: ReleaseManifest, rules: Sequence[Requirement]) -> Iterator[Refusal]:
     if not rules:
         yield refusal(manifest.NAME, "wheel-absent", "the release holds no wheel")
-    if whole.partial and not all(rule.allow_partial for rule in rules):
-        lacks = ", ".join(item.target for item in whole.not_built)
-        yield refusal(manifest.NAME, "partial", f"the release lacks {lacks}")
-    if whole.snapshot and not all(rule.allow_snapshot for rule in rules):
-        yield refusal(manifest.NAME, "snapshot", "built from a tree with uncommitted changes")
     for entry in whole.entries:
         if not _LAYOUT[entry.kind].fullmatch(entry.path):
             yield refusal(entry.path, "unaccounted-file", f"a {entry.kind.value} does not lie there")

@@ -18,7 +18,7 @@ from wheelmark.attest.statement import Statement, Subject
 from wheelmark.attest.vex import Status, VexStatement
 from wheelmark.cli import main
 from wheelmark.errors import Exit
-from wheelmark.manifest import NAME
+from wheelmark.manifest import NAME, NotBuilt
 from wheelmark.sign import embedded
 from wheelmark.trust import state
 from wheelmark.verify import AuditLog, Memory, verify_release
@@ -298,3 +298,23 @@ def test_a_provenance_of_other_parameters_is_refused(
     made.change_statements = change
     report = verify_release(release(forge, tmp_path / "odd", made), load_policy(policy), now=now)
     assert set(report.reasons()) == {"provenance-release"}
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_partial_snapshot_leaves_a_step_either_way(
+    forge: Forge, policy: Path, tmp_path: Path, now: dt.datetime, *, allowed: bool
+) -> None:
+    made = draft()
+    made.snapshot = True
+    made.not_built = (NotBuilt(target="cuda-sm90", reason="r", fix="f"),)
+    if not allowed:
+        text = (
+            policy.read_text(encoding="utf-8")
+            .replace("allow_partial = true", "")
+            .replace("allow_snapshot = true", "")
+        )
+        policy.write_text(text, encoding="utf-8")
+    report = verify_release(release(forge, tmp_path / "part", made), load_policy(policy), now=now)
+    steps = {step.condition: step.holds for step in report.steps if step.condition.startswith("allow_")}
+    assert steps == {"allow_partial": allowed, "allow_snapshot": allowed}
+    assert set(report.reasons()) == (set() if allowed else {"partial", "snapshot"})
