@@ -327,9 +327,9 @@ class _Work:
         """Steps 6 to 8."""
         taken = self.source.taken
         folder = taken.path.parent
+        startup = startup_files(self.layout.site)
         if any(self._changes()):
             self._dependencies(folder)
-        startup = startup_files(self.layout.site)
         self.progress(f"installing {self.source.wheel.file_name}")
         self.receipts.begin(self.layout.name, taken.sha256)
         line = f"{self.layout.name} @ {taken.path.as_uri()} --hash=sha256:{taken.sha256}\n"
