@@ -18,7 +18,7 @@ from wheelmark.binaries.archive import FileSource
 from wheelmark.binaries.kernelmanifest import FOLDER, NAME, KernelManifest, read_kernel_manifest
 from wheelmark.binaries.kernelobjects import Problem, check_objects
 from wheelmark.binaries.wheel import DEFAULT_LIMITS, Wheel, read_wheel
-from wheelmark.errors import InputError
+from wheelmark.errors import INTERRUPTS, InputError
 from wheelmark.targets import known_ids
 
 _OBJECT_SUFFIXES = (".cubin", ".hsaco")
@@ -110,7 +110,9 @@ def examine_wheel(path: Path, *, subject: str, threads: bool = True) -> WheelFac
         except InputError as error:
             found = Problem(reason=error.reason, text=error.what)
             return _unreadable(path, stream, subject, found)
-        except Exception as error:  # noqa: BLE001 - row 44: anything a library raises is a refusal
+        except INTERRUPTS:
+            raise
+        except BaseException as error:  # noqa: BLE001 - row 44: anything a library raises is a refusal
             found = Problem(reason="library", text=f"{type(error).__name__}: {str(error)[:300]}")
             return _unreadable(path, stream, subject, found)
     return WheelFacts(

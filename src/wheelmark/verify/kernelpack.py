@@ -15,7 +15,7 @@ from pathlib import Path
 from wheelmark import digests
 from wheelmark.binaries.kernelmanifest import NAME, KernelManifest, read_kernel_manifest
 from wheelmark.binaries.kernelobjects import Problem, check_objects
-from wheelmark.errors import InputError
+from wheelmark.errors import INTERRUPTS, InputError
 from wheelmark.verify import alone
 from wheelmark.verify.artifact import LARGEST_OBJECT, ArtifactFacts, LazyFiles, open_plain, read_bounded
 from wheelmark.verify.circumstances import Circumstances
@@ -109,7 +109,9 @@ def examine_kernel_pack(path: Path) -> KernelPackFacts:
     except InputError as error:
         found = Problem(reason=error.reason, text=error.what)
         return dataclasses.replace(facts, name=NAME, problems=(*problems, found))
-    except Exception as error:  # noqa: BLE001 - row 44: anything a library raises is a refusal
+    except INTERRUPTS:
+        raise
+    except BaseException as error:  # noqa: BLE001 - row 44: anything a library raises is a refusal
         found = Problem(reason="library", text=f"{type(error).__name__}: {str(error)[:300]}")
         return dataclasses.replace(facts, name=NAME, problems=(*problems, found))
     facts = dataclasses.replace(facts, kernels=manifest, files=sha256, problems=tuple(problems))
