@@ -12,6 +12,7 @@ import datetime as dt
 import functools
 import hashlib
 import itertools
+from collections.abc import Sequence
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -70,7 +71,9 @@ def check_signed(token: bytes, chain: tuple[x509.Certificate, ...], time: dt.dat
 def _check_signed(token: bytes, leaf: x509.Certificate) -> None:
     _, content_info = der.elements(der.only(token, der.SEQUENCE).content)
     _, wrapped = der.elements(content_info.content)
-    _, _, encapsulated, *_, signers = der.elements(der.only(wrapped.content, der.SEQUENCE).content)
+    _, algorithms, encapsulated, *optional, signers = der.elements(
+        der.only(wrapped.content, der.SEQUENCE).content
+    )
     kind, wrapped_content = der.elements(encapsulated.content)
     content = der.only(wrapped_content.content, der.OCTET_STRING).content
     _, name, algorithm, attributes, _, signature, *_ = der.elements(
@@ -78,9 +81,12 @@ def _check_signed(token: bytes, leaf: x509.Certificate) -> None:
     )
     if name.encoded != signer_of(leaf):
         raise _refused("another certificate signed it")
+    _check_carried(optional, leaf)
     if signers.tag != der.SET or attributes.tag != der.EXPLICIT_0 or signature.tag != der.OCTET_STRING:
         raise _refused("its signer has no signed attributes")
     digest = _digest(algorithm)
+    if digest not in [_digest(item) for item in der.elements(algorithms.content)]:
+        raise _refused("its hash is not among those that it names")
     signed = _attributes(attributes)
     if kind.encoded != TST_INFO or signed.get(_CONTENT_TYPE) != TST_INFO:
         raise _refused("it is no timestamp")
@@ -93,6 +99,23 @@ def _check_signed(token: bytes, leaf: x509.Certificate) -> None:
     data = bytes([der.SET]) + attributes.encoded[1:]
     if not _verifies(leaf, signature.content, data, DIGESTS[digest][1]):
         raise _refused("its signature is not the authority's")
+
+
+def _check_carried(optional: Sequence[der.Element], leaf: x509.Certificate) -> None:
+    """Refuse certificates without the signer's own, or with another that goes by its name and number.
+
+    Which certificates come along is signed by nobody: the chain is the root's, these are compared with it.
+    """
+    own = leaf.public_bytes(Encoding.DER)
+    carried = [
+        certificate.encoded
+        for item in optional
+        if item.tag == der.EXPLICIT_0
+        for certificate in der.elements(item.content)
+    ]
+    others = [x509.load_der_x509_certificate(encoded) for encoded in carried if encoded != own]
+    if carried and (own not in carried or signer_of(leaf) in map(signer_of, others)):
+        raise _refused("the certificates that it carries are not its signer's")
 
 
 def _digest(algorithm: der.Element) -> str:
