@@ -472,6 +472,49 @@ def test_a_clock_behind_what_this_machine_has_seen(
     assert done.source is None
 
 
+def test_a_malformed_receipt_is_not_taken_for_anything(shop: Shop, good: Path, python: Path) -> None:
+    done = shop.install(good, python)
+    assert done.receipt_path is not None
+    done.receipt_path.write_text("{}")
+    with pytest.raises(StateError) as caught:
+        shop.install(good, python)
+    assert caught.value.reason == "receipt-malformed"
+    assert shop.install(good, python, replace=True).receipt is not None
+    assert audit(python) == []
+
+
+def test_an_installer_that_installs_something_else_is_found_out(
+    shop: Shop, python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dist, shelf = with_dependency(shop, tmp_path)
+    only(monkeypatch, shelf)
+    monkeypatch.setattr(installer, "install", lambda *_args, **_kwargs: "uv")
+    with pytest.raises(LockError) as caught:
+        shop.install(dist, python, dependencies=True)
+    assert caught.value.reason == "lock-mismatch"
+
+
+def test_a_wheel_that_is_another_than_the_manifest_says_is_refused_by_verification(
+    shop: Shop, dist: Path, python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is put back before verification: what was looked at then is not what is accepted."""
+    wheel = wheel_in(dist)
+    right = wheel.read_bytes()
+    wheel.write_bytes(demo(evil=b"").wheel)
+    module = importlib.import_module("wheelmark.deploy.install")
+    real = module.verify
+
+    def verify(*args: Any, **kwargs: Any) -> Any:
+        wheel.write_bytes(right)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(module, "verify", verify)
+    with pytest.raises(RejectedError) as caught:
+        shop.install(dist, python)
+    assert caught.value.reason == "file-digest"
+    assert list(site_of(python).iterdir()) == []
+
+
 def test_there_is_no_default_policy(shop: Shop, good: Path, python: Path) -> None:
     ran = shop.run("install", good, "--python", python)
     assert ran.code == int(Exit.USAGE)

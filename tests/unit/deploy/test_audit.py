@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import py_compile
 import shutil
 import sys
 from collections.abc import Callable
@@ -12,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from handinstalled import INFO, Installed
+from wheelmark import digests
+from wheelmark.deploy import audit as audit_module
 from wheelmark.deploy.audit import audit_environment, audit_receipt
 from wheelmark.deploy.disk import COPY
-from wheelmark.deploy.receipt import COPY_SCHEMA, Receipt, Receipts, stamp
+from wheelmark.deploy.receipt import COPY_SCHEMA, Receipt, Receipts, record_files, stamp
 from wheelmark.errors import ConfigError, Exit, InputError
 
 PACKAGE = "demo_kernels"
@@ -153,3 +157,81 @@ def test_without_a_receipt_the_audit_says_so(state: Path) -> None:
     assert [item.reason for item in audit.findings] == ["receipt-absent"]
     assert audit.exit_code is Exit.MISSING
     assert audit.as_json()["findings"][0]["reason"] == "receipt-absent"
+
+
+@pytest.fixture
+def asked(demo: Installed, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An interpreter that answers for the environment of ``demo``."""
+    monkeypatch.setattr(audit_module, "read_interpreter", lambda _path: demo.python)
+    return Path("python")
+
+
+def test_an_audit_of_everything_in_an_environment(
+    asked: Path, receipt: Receipt, demo: Installed, state: Path
+) -> None:
+    (audit,) = audit_environment(asked, state=state)
+    assert (audit.exit_code, audit.receipt, audit.findings) == (Exit.OK, receipt, ())
+    assert audit.as_json()["files"] == len(receipt.files)
+    (demo.site / PACKAGE / "extra.py").write_text("")
+    (audit,) = audit_environment(asked, name="Demo_Kernels", state=state)
+    assert audit.exit_code is Exit.REJECTED
+    (Receipts(demo.site, state=state).folder / "demo-kernels.json").write_text("{}")
+    (audit,) = audit_environment(asked, state=state)
+    assert [item.reason for item in audit.findings] == ["receipt-malformed"]
+    assert audit.exit_code is Exit.REJECTED
+    assert audit.as_json()["wheel"] == ""
+
+
+def test_a_compiled_module_of_a_changed_source_explains_nothing(receipt: Receipt, demo: Installed) -> None:
+    source = demo.site / PACKAGE / "__init__.py"
+    source.write_text("VALUE = 'evil'\n")
+    made = Path(str(py_compile.compile(str(source), doraise=True)))
+    assert found(receipt, demo) == {
+        f"{PACKAGE}/__init__.py": "installed-changed",
+        demo.layout.short(made): "installed-added",
+    }
+
+
+def test_an_interpreter_that_ends_over_a_compiled_module_explains_none(
+    receipt: Receipt, demo: Installed
+) -> None:
+    made = Path(str(py_compile.compile(str(demo.site / PACKAGE / "__init__.py"), doraise=True)))
+    broken = dataclasses.replace(demo.python, path=Path("/bin/false"))
+    assert [(item.subject, item.reason) for item in audit_receipt(receipt, broken)] == [
+        (demo.layout.short(made), "installed-changed")
+    ]
+
+
+def test_a_file_that_changes_while_it_is_read_gets_no_receipt(
+    demo: Installed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = digests.sha256_file
+
+    def touched(path: Path) -> str:
+        answer = real(path)
+        path.write_bytes(b"later")
+        return answer
+
+    monkeypatch.setattr(digests, "sha256_file", touched)
+    with pytest.raises(InputError) as caught:
+        record_files([demo.site / PACKAGE / "__init__.py"], demo.layout)
+    assert caught.value.reason == "unreadable"
+    with pytest.raises(InputError) as gone:
+        record_files([demo.site / "absent"], demo.layout)
+    assert gone.value.reason == "unreadable"
+
+
+def test_a_receipt_is_whole_or_not_there(
+    demo: Installed, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receipts = Receipts(demo.site, state=state)
+    kept = demo.keep_receipt(state)
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        receipts.write(dataclasses.replace(kept, version="2"))
+    assert receipts.read("demo-kernels") == kept
+    assert sorted(path.name for path in receipts.folder.iterdir()) == ["demo-kernels.json"]
