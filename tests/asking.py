@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from forging import Forge
+from forging import Forge, Json, canonical
+from releasing import Part
 from rows import rows
+from wheelmark.attest.predicates import PROVENANCE, Provenance
+from wheelmark.attest.statement import Statement, Subject
 from wheelmark.errors import Exit, WheelmarkError
 from wheelmark.trust import state
-from wheelmark.verify import reasons
+from wheelmark.trust.roots import Root
+from wheelmark.verify import reasons, verify_wheel
+from wheelmark.verify.policy import Policy
 from wheelmark.verify.reasons import Answer
 from wheelmark.verify.verdict import Report
 
+SHIPPED = Path(__file__).resolve().parents[1] / "policies" / "embedded-dev.toml"
 EXITS = {
     Answer.REJECT: Exit.REJECTED,
     Answer.MISSING: Exit.MISSING,
@@ -104,6 +112,60 @@ class Expect:
         self.count += 1
 
 
+@dataclasses.dataclass(kw_only=True)
+class Stand:
+    """A wheel, a policy that asks for its provenance, and the clock."""
 
+    forge: Forge
+    folder: Path
+    policy: Policy
+    now: dt.datetime
+    part: Part
 
-SHIPPED = Path(__file__).resolve().parents[1] / "policies" / "embedded-dev.toml"
+    @property
+    def wheel(self) -> Path:
+        return self.folder / self.part.name
+
+    def statement(self, *subjects: Subject, **changes: Any) -> bytes:
+        """Provenance of the wheel, or of other subjects."""
+        about = subjects or (Subject(name=self.part.name, sha256=self.part.sha256),)
+        made = Provenance(external_parameters={}, resolved_dependencies=(), builder_id="https://b.example/1")
+        values = {"subjects": about, "predicate_type": PROVENANCE, "predicate": made.as_predicate()}
+        return Statement(**{**values, **changes}).as_bytes()
+
+    def bundle(self, **changes: Any) -> Json:
+        """A good bundle as JSON, to be spoiled."""
+        return self.forge.dsse(self.statement(), **changes)
+
+    def put(self, bundle: bytes | Json | None, wheel: bytes | None = None) -> Path:
+        """Write the wheel and the bundle beside it."""
+        self.wheel.write_bytes(self.part.wheel if wheel is None else wheel)
+        beside = self.wheel.with_name(f"{self.wheel.name}.sigstore.json")
+        beside.unlink(missing_ok=True)
+        if bundle is not None:
+            beside.write_bytes(bundle if isinstance(bundle, bytes) else canonical(bundle))
+        return self.wheel
+
+    def ask(
+        self,
+        bundle: bytes | Json | None,
+        *,
+        wheel: bytes | None = None,
+        policy: Policy | None = None,
+        now: dt.datetime | None = None,
+    ) -> Asked:
+        """The answer of the library."""
+        path = self.put(bundle, wheel)
+        return ask(lambda: verify_wheel(path, policy or self.policy, now=now or self.now))
+
+    def command(self, bundle: bytes | Json | None, *, wheel: bytes | None = None) -> Asked:
+        """The answer of the command, under the policy for this machine."""
+        return command(self.forge, "verify", self.put(bundle, wheel), "--policy", SHIPPED)
+
+    def under(self, root: Root) -> Policy:
+        """The policy with its root replaced."""
+        return dataclasses.replace(self.policy, roots=(root,))
+
+    def windowed(self, change: Callable[[Json], None]) -> Policy:
+        """The policy with something of its root changed."""
+        return self.under(self.forge.root(canonical=False, change=change))
