@@ -120,6 +120,16 @@ def interop(session: nox.Session) -> None:
     session.run("pytest", "tests/integration/interop", "-q", *arguments, env=environment)
 
 
+@nox.session(default=False)
+def servers(session: nox.Session) -> None:
+    """Build Fulcio, rekor-tiles and timestamp-authority from Debian's sources (some minutes) and sign with them."""
+    install(session, "check.txt")
+    folder = ROOT / ".wheelmark" / "servers"
+    if not (folder / "versions.json").is_file():
+        session.run("python", "tests/servers/build.py", str(folder))
+    session.run("pytest", "tests/servers", "-q", *session.posargs, env={"WHEELMARK_SERVERS": str(folder)})
+
+
 @nox.session
 def check(session: nox.Session) -> None:
     """Lint, types, layers, unit, kernel and integration tests, workflows, docs and drift."""
