@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import importlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import wheelmaking
 from checkouts import Ran
@@ -94,3 +97,16 @@ def say(python: Path, code: str) -> str:
         [str(python), "-c", code], env=variables, capture_output=True, text=True, check=True, timeout=120
     )
     return done.stdout.strip()
+
+
+def swap_after_verification(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
+    """Change something in the moment when verification has ended and installation has not begun."""
+    module = importlib.import_module("wheelmark.deploy.install")
+    real = module.verify
+
+    def verify(*args: Any, **kwargs: Any) -> Any:
+        report = real(*args, **kwargs)
+        change()
+        return report
+
+    monkeypatch.setattr(module, "verify", verify)

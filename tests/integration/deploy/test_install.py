@@ -13,13 +13,11 @@ from typing import Any
 
 import pytest
 
-from deploying import MODULE, Shop, demo, say, site_of
-from packages import make_wheel
+from deploying import MODULE, Shop, demo, say, site_of, swap_after_verification
 from releasing import part
 from wheelmark import digests
 from wheelmark.deploy import Request, audit_environment, install
-from wheelmark.errors import ConfigError, Exit, InputError, LockError, MachineError, RejectedError, StateError
-from wheelmark.manifest import Kind
+from wheelmark.errors import ConfigError, Exit, InputError, MachineError, RejectedError, StateError
 from wheelmark.packages import installer
 from wheelmark.verify import Memory, load_policy
 
@@ -87,19 +85,6 @@ def test_uninstalling_takes_the_copy_away(shop: Shop, good: Path, python: Path, 
     assert shop.install(good, python, program=program).receipt is not None
 
 
-def swap_after_verification(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
-    """Change something in the moment when verification has ended and installation has not begun."""
-    module = importlib.import_module("wheelmark.deploy.install")
-    real = module.verify
-
-    def verify(*args: Any, **kwargs: Any) -> Any:
-        report = real(*args, **kwargs)
-        change()
-        return report
-
-    monkeypatch.setattr(module, "verify", verify)
-
-
 @BOTH
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_wheel_replaced_after_verification_is_not_what_is_installed(
@@ -142,107 +127,6 @@ def test_bytes_copied_before_a_good_release_took_their_place_are_not_installed(
         shop.install(evil, python)
     assert caught.value.reason == "file-digest"
     assert list(site_of(python).iterdir()) == []
-
-
-def with_dependency(shop: Shop, folder: Path) -> tuple[Path, Path]:
-    """A release whose wheel needs a package, and the folder that the package is in."""
-    shelf = folder / "shelf"
-    needed = make_wheel(shelf, "small-need", "1.0")
-    lock = f"small-need==1.0 \\\n    --hash=sha256:{digests.sha256_file(needed)}\n".encode()
-    return shop.release(
-        folder, demo(requires=["small-need>=1"], build="cpu"), **{"runtime-cpu": (Kind.LOCK, lock)}
-    ), shelf
-
-
-@BOTH
-def test_dependencies_come_from_the_lock(
-    shop: Shop, python: Path, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dist, shelf = with_dependency(shop, tmp_path)
-    only(monkeypatch, shelf)
-    lock = dist / "locks" / "runtime-cpu.txt"
-    expected = digests.sha256_file(lock)
-    swap_after_verification(
-        monkeypatch, lambda: lock.write_text("evil==1.0 --hash=sha256:" + "0" * 64) and None
-    )
-    done = shop.install(dist, python, program=program, dependencies=True)
-    assert done.receipt is not None
-    assert done.receipt.lock_sha256 == expected
-    assert "install small-need 1.0" in done.plan
-    assert say(python, "import small_need; print(small_need.VERSION)") == "1.0"
-
-
-def only(monkeypatch: pytest.MonkeyPatch, shelf: Path) -> None:
-    """Packages are looked for in one folder."""
-    for name in ("PIP_EXTRA_INDEX_URL", "PIP_INDEX_URL", "UV_INDEX", "UV_DEFAULT_INDEX"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(shelf))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-
-
-@BOTH
-def test_a_dependency_that_fails_changes_nothing_of_the_wheel_and_a_rerun_finishes(
-    shop: Shop, python: Path, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dist, shelf = with_dependency(shop, tmp_path)
-    only(monkeypatch, tmp_path / "empty")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(LockError) as absent:
-        shop.install(dist, python, program=program, dependencies=True)
-    assert absent.value.reason == "lock-unavailable"
-    assert "run the same command again" in absent.value.fix
-    other = make_wheel(tmp_path / "other", "small-need", "1.0", body="VERSION = 'other bytes'\n")
-    only(monkeypatch, other.parent)
-    with pytest.raises(LockError) as changed:
-        shop.install(dist, python, program=program, dependencies=True)
-    assert changed.value.reason in {"lock-hash", "lock-unavailable"}
-    assert list(site_of(python).iterdir()) == []
-    only(monkeypatch, shelf)
-    assert shop.install(dist, python, program=program, dependencies=True).receipt is not None
-
-
-def test_what_is_needed_has_to_be_there_and_is_not_changed_unasked(
-    shop: Shop, python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dist, shelf = with_dependency(shop, tmp_path)
-    only(monkeypatch, shelf)
-    with pytest.raises(LockError) as caught:
-        shop.install(dist, python, dependencies=False)
-    assert caught.value.reason == "lock-open"
-    make_wheel(shelf, "small-need", "2.0")
-    uv = installer.find_uv()
-    assert uv is not None
-    subprocess.run(
-        [
-            str(uv),
-            "pip",
-            "install",
-            "--python",
-            str(python),
-            "--no-index",
-            "--find-links",
-            str(shelf),
-            "small-need==2.0",
-        ],
-        check=True,
-        capture_output=True,
-    )
-    with pytest.raises(StateError) as conflict:
-        shop.install(dist, python, dependencies=True)
-    assert conflict.value.reason == "dependency-conflict"
-    assert "small-need 2.0 (lock: 1.0)" in conflict.value.what
-    assert shop.install(dist, python, dependencies=False).receipt is not None
-    assert say(python, "import small_need; print(small_need.VERSION)") == "2.0"
-    done = shop.install(dist, python, dependencies=True, replace=True)
-    assert "change small-need 2.0 to 1.0" in done.plan
-    assert say(python, "import small_need; print(small_need.VERSION)") == "1.0"
-
-
-def test_a_release_that_names_no_lock(shop: Shop, good: Path, python: Path) -> None:
-    with pytest.raises(StateError) as caught:
-        shop.install(good, python, dependencies=True)
-    assert caught.value.reason == "lock-unknown"
 
 
 def after_installing(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
@@ -481,17 +365,6 @@ def test_a_malformed_receipt_is_not_taken_for_anything(shop: Shop, good: Path, p
     assert caught.value.reason == "receipt-malformed"
     assert shop.install(good, python, replace=True).receipt is not None
     assert audit(python) == []
-
-
-def test_an_installer_that_installs_something_else_is_found_out(
-    shop: Shop, python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dist, shelf = with_dependency(shop, tmp_path)
-    only(monkeypatch, shelf)
-    monkeypatch.setattr(installer, "install", lambda *_args, **_kwargs: "uv")
-    with pytest.raises(LockError) as caught:
-        shop.install(dist, python, dependencies=True)
-    assert caught.value.reason == "lock-mismatch"
 
 
 def test_a_wheel_that_is_another_than_the_manifest_says_is_refused_by_verification(
