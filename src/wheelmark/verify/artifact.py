@@ -105,7 +105,8 @@ def examine_wheel(path: Path, *, subject: str, threads: bool = True) -> WheelFac
             # A file of nothing but holes is made in no time, and would be hashed for hours.
             raise InputError(f"{path} holds {size:,} bytes", reason="wheel-limit")
         try:
-            wheel = read_wheel(FileSource(path, stream.fileno()), name=path.name, threads=threads)
+            source = FileSource(path, stream.fileno())
+            wheel = read_wheel(source, name=path.name, threads=threads, checksums=False)
             kernels, kernel_files, problems = _examine_kernels(wheel)
         except InputError as error:
             found = Problem(reason=error.reason, text=error.what)

@@ -90,3 +90,6 @@ def test_threads_see_what_one_thread_sees(monkeypatch: pytest.MonkeyPatch, *, de
     with pytest.raises(InputError) as caught:
         read_wheel(spoiled, name=wheelmaking.NAME, threads=True)
     assert caught.value.reason == "wheel-zip"
+    with pytest.raises(InputError) as caught:
+        read_wheel(spoiled, name=wheelmaking.NAME, threads=True, checksums=False)
+    assert caught.value.reason in {"wheel-record", "wheel-zip"}

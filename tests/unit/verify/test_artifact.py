@@ -269,3 +269,17 @@ def test_what_is_no_wheel_image_or_kernel_pack_has_no_target() -> None:
 def test_a_code_object_over_the_limit_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifact, "LARGEST_OBJECT", 10)
     assert reasons(tmp_path, wheel_bytes(gpu_files("sm90"))) == ["wheel-limit"]
+
+
+def test_a_members_checksum_says_no_more_than_its_digest_in_record(tmp_path: Path) -> None:
+    """CRC-32 is not computed where RECORD's sha256 is compared; of RECORD itself it is."""
+
+    def with_wrong_sum(end: str) -> bytes:
+        entries = wheel_entries(FILES)
+        return zip_bytes(
+            [dataclasses.replace(item, crc=1 if item.name.endswith(end) else None) for item in entries]
+        )
+
+    assert reasons(tmp_path, with_wrong_sum("__init__.py")) == []
+    for name in ("RECORD", "METADATA", "WHEEL"):
+        assert reasons(tmp_path, with_wrong_sum(name)) == ["wheel-zip"]
