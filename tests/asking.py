@@ -87,9 +87,8 @@ class Expect:
     def __init__(self, request: pytest.FixtureRequest) -> None:
         marks = [*request.node.iter_markers("row"), *request.node.iter_markers("report")]
         self._codes = {code for mark in marks for code in mark.args[1:]}
-        self._answers = {
-            word for mark in request.node.iter_markers("row") for word in rows()[mark.args[0]].answer
-        }
+        words = {word for mark in request.node.iter_markers("row") for word in rows()[mark.args[0]].answer}
+        self._answers = {word for word in words if word in Answer.__members__}
         self.count = 0
 
     def __call__(self, found: Asked, *codes: str, also: tuple[str, ...] = ()) -> None:
