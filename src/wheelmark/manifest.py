@@ -15,6 +15,11 @@ path                             kind                     listed in release.json
 ``sbom/<wheel file>.cdx.json``   ``sbom``                 yes
 ``locks/<lock>.txt``             ``lock``                 yes
 ``evidence/<wheel file>/<gate>.json``  ``evidence``       yes
+``evidence/<target>.image/<gate>.json``  ``evidence``     yes: of the target's image
+``sbom/<target>.image.cdx.json``  ``sbom``                yes
+``images/blobs/sha256/<hex>``    ``image``, ``image-part``  yes; one OCI layout holds the images of all targets
+``images/oci-layout``            fixed                    no
+``images/index.json``            derived                  no: names images and, once signed, their referrers
 ``release.json``                 itself                   no: a subject of the provenance
 ``statements/<name>.json``       in-toto statement        no: must equal a bundle's payload
 ``bundles/<name>.sigstore.json``  Sigstore bundle         no: found by subject digest
@@ -48,6 +53,10 @@ class Kind(enum.Enum):
     SBOM = "sbom"
     LOCK = "lock"
     EVIDENCE = "evidence"
+    IMAGE = "image"
+    """The manifest of a target's container image: its sha256 is the image's digest."""
+    IMAGE_PART = "image-part"
+    """A configuration or a layer; several images may share one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, order=True)
@@ -61,15 +70,17 @@ class Entry:
     size: int = dataclasses.field(compare=False)
     """Bytes."""
     target: str = dataclasses.field(default="", compare=False)
-    """Target id; empty for a lock."""
+    """Target id; empty for a lock, and for a part of several images."""
     describes: str = dataclasses.field(default="", compare=False)
-    """sha256 of the wheel that an SBOM or evidence is about; empty otherwise."""
+    """sha256 of the wheel or image that an SBOM or evidence is about; empty otherwise."""
 
     @property
     def subject_name(self) -> str:
         """Its name as a subject of statements: a wheel's own file name, so that it verifies wherever it
-        lies; the path of anything else.
+        lies; ``images/<target>`` for an image, whose digest alone counts; the path of anything else.
         """
+        if self.kind is Kind.IMAGE:
+            return f"images/{self.target}"
         return PurePosixPath(self.path).name if self.kind is Kind.WHEEL else self.path
 
     def __post_init__(self) -> None:

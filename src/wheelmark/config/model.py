@@ -71,6 +71,8 @@ class TargetRow:
     torch_build: TorchBuild
     gates: tuple[str, ...]
     """Names of the gates that run on it, in order."""
+    image: Path | None = None
+    """Image recipe (``containers/…``); without one the target has no image."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

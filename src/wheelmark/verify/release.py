@@ -48,6 +48,8 @@ _LAYOUT = {
     Kind.CODE_OBJECT: re.compile(r"kernels/[^/]+/[^/]+\.(?:cubin|hsaco)"),
     Kind.SBOM: re.compile(r"sbom/[^/]+\.cdx\.json"),
     Kind.LOCK: re.compile(r"locks/[^/]+\.txt"),
+    Kind.IMAGE: re.compile(r"images/blobs/sha256/[0-9a-f]{64}"),
+    Kind.IMAGE_PART: re.compile(r"images/blobs/sha256/[0-9a-f]{64}"),
     Kind.EVIDENCE: re.compile(r"evidence/[^/]+/[^/]+\.json"),
 }
 """Where each kind of file lies (``wheelmark.manifest``): the kind alone does not say what would be read from it."""

@@ -1,0 +1,171 @@
+"""Image recipes (`containers/*.toml`): what a container image is made of, as frozen dataclasses read from TOML.
+
+A recipe may extend another one beside it: its tables' keys go over the other's, key by key; lists are replaced
+whole. Nothing in a recipe is executed: packages are unpacked, wheels are laid out, files are written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import posixpath
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from wheelmark.config.reader import read_table
+from wheelmark.errors import ConfigError
+
+SCHEMA_VERSION = 1
+_DEEPEST = 4
+_IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*@sha256:[0-9a-f]{64}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Debian:
+    """`[debian]`: the operating system, from locked Debian packages. No maintainer script runs."""
+
+    suite: str
+    """For instance ``bookworm``."""
+    packages: tuple[str, ...]
+    """Names that are asked for; what they need comes with them."""
+    components: tuple[str, ...] = ("main",)
+    waived: tuple[str, ...] = ()
+    """Packages that others need and that are left out on purpose, with the modules that need them."""
+    drop: tuple[str, ...] = ()
+    """Paths that are left out: shell patterns over the path without its first ``/``; ``**`` goes over folders."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Base:
+    """`[base]`: instead of `[debian]`, an image by digest, whose layers stay below ours."""
+
+    image: str
+    """``registry/repository@sha256:…``: of one platform's manifest."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PythonPlace:
+    """`[python]`: the interpreter in the operating system."""
+
+    version: str
+    """Minor version, ``3.11``."""
+    executable: str
+    """Its path, absolute."""
+    site: str
+    """Where wheels are laid out, absolute."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dependencies:
+    """`[dependencies]`: the hash-locked closure below the payload."""
+
+    lock: str
+    """Lock file in ``lockfiles/``."""
+    stand_in: str = ""
+    """Lock file that is used where the closure's wheels are not fetched: everything else is then built and tested as it is,
+    and the image is marked as not releasable. Empty: such an image is not built."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageSettings:
+    """`[image]`: the configuration of the image."""
+
+    user: int = 65532
+    """Numeric user and group that it runs as; never 0."""
+    entrypoint: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    """``NAME=value``."""
+    labels: tuple[str, ...] = ()
+    """``name=value``, besides those that are always there."""
+    healthcheck: tuple[str, ...] = ()
+    """Command, without a shell; for engines that run it (a Docker extension of the OCI configuration)."""
+    working_dir: str = "/"
+    budget: int = 0
+    """Bytes that the layers may have, compressed, without the dependencies' layer; 0 is no limit."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageRecipe:
+    """A whole recipe."""
+
+    path: Path
+    """The file (not a key of it)."""
+    python: PythonPlace
+    dependencies: Dependencies
+    image: ImageSettings = dataclasses.field(default_factory=ImageSettings)
+    debian: Debian | None = None
+    base: Base | None = None
+
+
+def load_recipe(path: Path) -> ImageRecipe:
+    """Read a recipe with what it extends.
+
+    Raises:
+        ConfigError: It cannot be read, or says something that does not hold.
+    """
+    recipe = read_table(ImageRecipe, _tables(path, depth=0), where=path.name, given={"path": path})
+    _check(recipe)
+    return recipe
+
+
+def _tables(path: Path, *, depth: int) -> dict[str, Any]:
+    try:
+        tables = tomllib.loads(path.read_bytes().decode())
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the image recipe {path}: {error.strerror}", reason="unreadable"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path.name} is not TOML: {error}", reason="toml-syntax") from error
+    schema = tables.pop("schema", None)
+    if schema != SCHEMA_VERSION or isinstance(schema, bool):
+        raise ConfigError(
+            f"{path.name} has schema {schema!r}; this wheelmark reads {SCHEMA_VERSION}",
+            fix=f"write `schema = {SCHEMA_VERSION}` at the top",
+            reason="schema-version",
+        )
+    below = tables.pop("extends", "")
+    if not below:
+        return tables
+    if not isinstance(below, str) or "/" in below or depth >= _DEEPEST:
+        raise ConfigError(
+            f"{path.name} extends {below!r}",
+            cause="a recipe extends a file beside it, and not itself",
+            reason="recipe-extends",
+        )
+    merged = _tables(path.with_name(below), depth=depth + 1)
+    for name, table in tables.items():
+        mine, theirs = table, merged.get(name)
+        merged[name] = {**theirs, **mine} if isinstance(mine, dict) and isinstance(theirs, dict) else mine
+    return merged
+
+
+def _check(recipe: ImageRecipe) -> None:
+    """What no single field's type says."""
+    name, image = recipe.path.name, recipe.image
+    if (recipe.debian is None) == (recipe.base is None):
+        raise ConfigError(f"{name} needs either [debian] or [base]", reason="recipe-system")
+    if recipe.base is not None and not _IMAGE.fullmatch(recipe.base.image):
+        raise ConfigError(
+            f"{name}: base.image {recipe.base.image!r} is not named by digest",
+            fix="write registry/repository@sha256:…",
+            reason="recipe-base",
+        )
+    if recipe.debian is not None and not recipe.debian.packages:
+        raise ConfigError(f"{name}: debian.packages is empty", reason="recipe-system")
+    if not 0 < image.user < 1 << 31:
+        raise ConfigError(
+            f"{name}: image.user {image.user} is not an ordinary user",
+            fix="name a numeric user above 0",
+            reason="recipe-user",
+        )
+    for path in (recipe.python.site, recipe.python.executable, image.working_dir):
+        if not path.startswith("/") or posixpath.normpath(path) != path:
+            raise ConfigError(
+                f"{name}: {path!r} is no absolute path in its one spelling", reason="recipe-path"
+            )
+    for text in (*image.env, *image.labels):
+        if not text.partition("=")[1] or not text.partition("=")[0]:
+            raise ConfigError(f"{name}: {text!r} is not name=value", reason="recipe-setting")
