@@ -48,7 +48,9 @@ _MAX_DOCUMENT_BYTES = 256 << 20
 """Of all indexes and manifests of a layout together."""
 _KEPT = 16 << 20
 """Bytes of documents kept in memory, so that they are not read twice."""
-_BLOBS = "blobs/sha256"
+BLOBS = "blobs/sha256"
+UNFINISHED = ".writing-"
+"""How names of files begin that are being written."""
 _FALLBACK = re.compile(r"sha256-[0-9a-f]{64}")
 _BLOCK = 1 << 18
 
@@ -136,7 +138,7 @@ class Layout:
         try:
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError as error:
-            code = "image-missing" if name.startswith(_BLOBS) else "image-layout"
+            code = "image-missing" if name.startswith(BLOBS) else "image-layout"
             raise InputError(f"{self.path} has no {name}", reason=code) from error
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}", reason="unreadable") from error
@@ -147,7 +149,7 @@ class Layout:
 
     def holds(self, descriptor: Descriptor) -> bool:
         """Whether the blob is there."""
-        return os.path.lexists(self.path / _BLOBS / descriptor.sha256)
+        return os.path.lexists(self.path / BLOBS / descriptor.sha256)
 
     def open_blob(self, descriptor: Descriptor) -> Blob:
         """A blob's bytes as a stream; the caller ends with ``check``.
@@ -155,7 +157,7 @@ class Layout:
         Raises:
             InputError: It is not there, or no plain file.
         """
-        return Blob(descriptor, self._open(f"{_BLOBS}/{descriptor.sha256}"))
+        return Blob(descriptor, self._open(f"{BLOBS}/{descriptor.sha256}"))
 
     def document(self, descriptor: Descriptor, *, limit: int = types.DOCUMENT_LIMIT) -> bytes:
         """The bytes of a small blob, its digest and size checked.
@@ -299,7 +301,7 @@ class Layout:
             raise InputError(f"{self.path} holds {len(names):,} files", reason="input-limit")
         for name in names:
             folder, _, file = name.rpartition("/")
-            if name not in {MARK, INDEX} and (folder != _BLOBS or file not in wanted):
+            if name not in {MARK, INDEX} and (folder != BLOBS or file not in wanted):
                 raise InputError(f"nothing refers to {name} of {self.path}", reason="image-unaccounted")
             if not stat.S_ISREG((self.path / name).lstat().st_mode):
                 raise InputError(f"{name} of {self.path} is no plain file", reason="image-unaccounted")
@@ -330,7 +332,7 @@ class LayoutWriter:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            (path / _BLOBS).mkdir(parents=True, exist_ok=True)
+            (path / BLOBS).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _unwritten(path, error) from error
 
@@ -343,7 +345,7 @@ class LayoutWriter:
             more: Further fields of the descriptor.
         """
         made = types.descriptor_of(data, media_type, **more)
-        self._write(f"{_BLOBS}/{made.sha256}", data)
+        self._write(f"{BLOBS}/{made.sha256}", data)
         return made
 
     def finish(self, manifests: Sequence[Descriptor]) -> None:
@@ -358,7 +360,7 @@ class LayoutWriter:
             subject: The image or index.
             bundle: The bundle's bytes.
             predicate_type: Of the statement in it.
-            created: RFC 3339; part of the bytes.
+            created: RFC 3339; part of the bytes. Empty: not said.
         """
         manifest = ImageManifest(
             config=self.add(b"{}", types.EMPTY),
@@ -368,7 +370,7 @@ class LayoutWriter:
             annotations={
                 "dev.sigstore.bundle.content": "dsse-envelope",
                 "dev.sigstore.bundle.predicateType": predicate_type,
-                "org.opencontainers.image.created": created,
+                **({"org.opencontainers.image.created": created} if created else {}),
             },
         )
         return self.add(
@@ -382,15 +384,15 @@ class LayoutWriter:
         """The index that lists what refers to an image, under the tag by which clients find it without the API."""
         index = ImageIndex(manifests=tuple(sorted(referrers, key=lambda item: item.sha256)))
         return self.add(
-            index.as_bytes(), types.INDEX, annotations={types.REFERENCE: f"sha256-{subject.sha256}"}
+            index.as_bytes(), types.INDEX, annotations={types.REFERENCE: types.fallback_tag(subject.sha256)}
         )
 
     def _write(self, name: str, data: bytes) -> None:
         path = self.path / name
         try:
-            if name.startswith(_BLOBS) and path.is_file() and digests.sha256_file(path) == path.name:
+            if name.startswith(BLOBS) and path.is_file() and digests.sha256_file(path) == path.name:
                 return
-            handle, temporary = tempfile.mkstemp(dir=self.path, prefix=".writing-")
+            handle, temporary = tempfile.mkstemp(dir=self.path, prefix=UNFINISHED)
             try:
                 with os.fdopen(handle, "wb") as stream:
                     stream.write(data)

@@ -27,6 +27,8 @@ LAYER_ZSTD = f"{LAYER}+zstd"
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 REFERENCE = "org.opencontainers.image.ref.name"
 """Annotation in ``index.json``: the tag."""
+RELEASABLE_LABEL = "dev.wheelmark.releasable"
+"""Label: ``true``, or ``false`` where a stand-in lies in the image in place of its recipe's dependencies."""
 TARGET_LABEL = "dev.wheelmark.target"
 """Label of an image's configuration: the Wheelmark target that it was built for (``cuda-sm90``)."""
 
@@ -218,6 +220,11 @@ def read_digest(value: Any, what: str = "digest") -> str:
     if algorithm != "sha256" or not digests.is_sha256(text):
         raise InputError(f"{what}: {value[:100]!r} is no sha256 digest", reason="image-digest")
     return text
+
+
+def fallback_tag(sha256: str) -> str:
+    """The tag under which a registry without the referrers API keeps the index of what refers to a digest."""
+    return f"sha256-{sha256}"
 
 
 def descriptor_of(data: bytes, media_type: str, **more: Any) -> Descriptor:
