@@ -34,7 +34,7 @@ import math
 import re
 import stat
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from packaging.tags import Tag, parse_tag
@@ -144,6 +144,22 @@ class Wheel:
         if hashlib.sha256(data).hexdigest() != self.files[path].sha256:
             raise InputError(f"{self.file_name}: {path} changed while it was read", reason="wheel-record")
         return data
+
+    def chunks(self, path: str) -> Iterator[bytes]:
+        """The bytes of one file piece by piece, checked at the end against the digest found when the wheel was read.
+
+        Raises:
+            InputError: As ``read``.
+        """
+        member = self._members.get(path)
+        if member is None or path not in self.files:
+            raise InputError(f"{self.file_name} holds no {path}", reason="wheel-missing")
+        digest = hashlib.sha256()
+        for piece in decompress(self._source, member, crc=False):
+            digest.update(piece)
+            yield piece
+        if digest.hexdigest() != self.files[path].sha256:
+            raise InputError(f"{self.file_name}: {path} changed while it was read", reason="wheel-record")
 
 
 def read_wheel(

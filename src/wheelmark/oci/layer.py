@@ -125,20 +125,70 @@ def read_layer(stream: Readable, media_type: str, *, limits: LayerLimits = DEFAU
     Raises:
         InputError: See the module's table.
     """
+    plain = _opened(stream, media_type, limits)
+    count = sum(1 for _ in _checked(plain, limits))
+    return LayerFacts(
+        size=plain.stored.size,
+        diff_id=plain.digest.hexdigest(),
+        entries=count,
+        uncompressed=plain.size,
+    )
+
+
+def walk_layer(
+    stream: Readable, media_type: str, *, limits: LayerLimits = DEFAULT_LIMITS
+) -> Iterator[tuple[LayerEntry, Contents]]:
+    """The entries of a layer with the contents of its files, checked as ``read_layer`` does.
+
+    What lies below a link or a file is found out at the end, and so refused only there: whoever acts on an entry
+    before that must not follow links.
+
+    Args:
+        stream: The blob's bytes.
+        media_type: As its descriptor says; of a plain tar archive ``types.LAYER``.
+        limits: Bounds.
+
+    Yields:
+        Each entry; its contents can be read until the next one is asked for.
+
+    Raises:
+        InputError: See the module's table.
+    """
+    yield from _checked(_opened(stream, media_type, limits), limits)
+
+
+class Contents:
+    """The bytes of one entry; what is not read is passed over."""
+
+    def __init__(self, plain: _Plain, size: int) -> None:
+        self._plain = plain
+        self.left = size
+
+    def read(self, size: int, /) -> bytes:
+        """At most ``size`` bytes; none at the end.
+
+        Raises:
+            InputError: The archive ends before.
+        """
+        data = self._plain.take(min(size, self.left))
+        if len(data) < min(size, self.left):
+            _refuse("it ends early")
+        self.left -= len(data)
+        return data
+
+    def chunks(self) -> Iterator[bytes]:
+        """What was not read yet, piece by piece."""
+        while piece := self.read(_CHUNK):
+            yield piece
+
+
+def _opened(stream: Readable, media_type: str, limits: LayerLimits) -> _Plain:
     if media_type not in {types.LAYER, types.LAYER_GZIP}:
         known = "zstd is not read here" if media_type == types.LAYER_ZSTD else "no layer of OCI 1.1"
         raise InputError(f"a layer of media type {media_type[:100]!r}: {known}", reason="image-compression")
     stored = _Stored(stream)
-    plain = _Plain(
-        _gunzip(stored, limits) if media_type == types.LAYER_GZIP else _blocks(stored), stored, limits
-    )
-    entries = _check_entries(plain, limits)
-    return LayerFacts(
-        size=stored.size,
-        diff_id=plain.digest.hexdigest(),
-        entries=entries,
-        uncompressed=plain.size,
-    )
+    pieces = _gunzip(stored, limits) if media_type == types.LAYER_GZIP else _blocks(stored)
+    return _Plain(pieces, stored, limits)
 
 
 class _Stored:
@@ -190,7 +240,7 @@ class _Plain:
 
     def __init__(self, pieces: Iterator[bytes], stored: _Stored, limits: LayerLimits) -> None:
         self._pieces = pieces
-        self._stored = stored
+        self.stored = stored
         self._limits = limits
         self._held = memoryview(b"")
         self.digest = hashlib.sha256()
@@ -200,8 +250,8 @@ class _Plain:
         piece = next(self._pieces, b"")
         self.digest.update(piece)
         self.size += len(piece)
-        if self.size > self._limits.total or self.size > _RATIO_FREE + self._limits.ratio * self._stored.size:
-            raise InputError(f"layer: {self.size:,} bytes out of {self._stored.size:,}", reason="image-limit")
+        if self.size > self._limits.total or self.size > _RATIO_FREE + self._limits.ratio * self.stored.size:
+            raise InputError(f"layer: {self.size:,} bytes out of {self.stored.size:,}", reason="image-limit")
         self._held = memoryview(piece)
         return bool(piece)
 
@@ -228,15 +278,16 @@ class _Plain:
         return b"".join(parts)
 
 
-def _check_entries(plain: _Plain, limits: LayerLimits) -> int:
-    """Read every entry; what an unpacker would do with each stays below the root."""
+def _checked(plain: _Plain, limits: LayerLimits) -> Iterator[tuple[LayerEntry, Contents]]:
+    """Every entry; what an unpacker would do with each stays below the root."""
     seen: dict[str, Kind] = {}
-    for entry in entries(plain):
+    for entry, contents in _entries(plain):
         if len(seen) >= limits.entries:
             raise InputError(f"layer: more than {limits.entries:,} entries", reason="image-limit")
         if entry.path in seen:
             _refuse(f"{entry.path[:200]!r} stands twice")
         seen[entry.path] = entry.kind
+        yield entry, contents
     for path in seen:
         # In either order: a link that is there before, and one that takes the place of a folder afterwards.
         folder = path
@@ -244,10 +295,9 @@ def _check_entries(plain: _Plain, limits: LayerLimits) -> int:
             folder = folder.rpartition("/")[0]
             if seen.get(folder, Kind.FOLDER) is not Kind.FOLDER:
                 _unsafe(f"{path[:200]!r} lies below the {seen[folder].value} {folder[:200]!r}")
-    return len(seen)
 
 
-def entries(plain: _Plain) -> Iterator[LayerEntry]:
+def _entries(plain: _Plain) -> Iterator[tuple[LayerEntry, Contents]]:
     """The entries of an archive, each checked by itself, to the end of the stream.
 
     Raises:
@@ -262,9 +312,10 @@ def entries(plain: _Plain) -> Iterator[LayerEntry]:
             _extend(records, header, plain)
             continue
         entry = _entry(header, records)
-        plain.skip(-(-entry.size // BLOCK) * BLOCK)
+        contents = Contents(plain, entry.size)
+        yield entry, contents
+        plain.skip(contents.left + -entry.size % BLOCK)
         records = {}
-        yield entry
     if records:
         _refuse("it ends behind an extended header")
     if plain.take(BLOCK) != bytes(BLOCK):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import os
 import tarfile
 import zlib
@@ -75,10 +76,11 @@ def test_entries_say_what_their_headers_say() -> None:
         layer._Stored(io.BytesIO()),
         LayerLimits(),
     )
-    (entry,) = layer.entries(plain)
+    (entry,) = [entry for entry, _contents in layer._entries(plain)]
     assert (entry.path, entry.size, entry.uid, entry.gid, entry.mode) == ("p", 3, 70000, 70001, 0o644)
     old = Entry(name="d/", kind=b"\0").as_bytes()
-    (found,) = layer.entries(layer._Plain(iter([old + END]), layer._Stored(io.BytesIO()), LayerLimits()))
+    old_plain = layer._Plain(iter([old + END]), layer._Stored(io.BytesIO()), LayerLimits())
+    (found,) = [entry for entry, _contents in layer._entries(old_plain)]
     assert found.kind is layer.Kind.FOLDER
 
 
@@ -206,3 +208,22 @@ def test_other_compressions_are_unchecked(media_type: str) -> None:
 def test_folders_may_come_after_what_is_in_them() -> None:
     assert read(tar(Entry(name="a/b/c"), folder("a"), folder("a/b"))).entries == 3
     assert imaging.GOOD[0].name == "./"
+
+
+def test_contents_of_files_can_be_read_or_passed_over() -> None:
+    data = tar(*GOOD, Entry(name="last", data=b"x" * 1000))
+    found = {}
+    for entry, contents in layer.walk_layer(io.BytesIO(data), types.LAYER):
+        if entry.path == "usr/bin/tool":
+            found[entry.path] = contents.read(10)
+        elif entry.path == "last":
+            found[entry.path] = b"".join(contents.chunks())
+    assert found == {"usr/bin/tool": b"#!" * 5, "last": b"x" * 1000}
+
+
+def test_contents_that_end_early_are_refused() -> None:
+    data = tar(Entry(name="last", data=b"x" * 5000))[:2000]
+    ((_entry, contents),) = itertools.islice(layer.walk_layer(io.BytesIO(data), types.LAYER), 1)
+    with pytest.raises(InputError) as caught:
+        contents.read(5000)
+    assert caught.value.reason == "image-layer"
