@@ -29,11 +29,18 @@ class Debian:
     """For instance ``bookworm``."""
     packages: tuple[str, ...]
     """Names that are asked for; what they need comes with them."""
+    suites: tuple[str, ...] = ()
+    """Suites that packages come from; empty: ``suite`` with its ``-updates`` and ``-security``. All have to be there."""
     components: tuple[str, ...] = ("main",)
     waived: tuple[str, ...] = ()
-    """Packages that others need and that are left out on purpose, with the modules that need them."""
+    """Packages that others need and that are left out on purpose; what does not work without them goes into ``drop``."""
     drop: tuple[str, ...] = ()
     """Paths that are left out: shell patterns over the path without its first ``/``; ``**`` goes over folders."""
+
+    @property
+    def all_suites(self) -> tuple[str, ...]:
+        """The suites that packages come from."""
+        return self.suites or (self.suite, f"{self.suite}-updates", f"{self.suite}-security")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
