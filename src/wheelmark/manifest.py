@@ -14,6 +14,7 @@ path                             kind                     listed in release.json
 ``kernels/<target>/<object>``    ``code-object``          yes
 ``sbom/<wheel file>.cdx.json``   ``sbom``                 yes
 ``locks/<lock>.txt``             ``lock``                 yes
+``locks/debian-<arch>.json``     ``debian-lock``          yes: the operating system of images
 ``evidence/<wheel file>/<gate>.json``  ``evidence``       yes
 ``evidence/<target>.image/<gate>.json``  ``evidence``     yes: of the target's image
 ``sbom/<target>.image.cdx.json``  ``sbom``                yes
@@ -42,6 +43,8 @@ from wheelmark.errors import InputError
 
 SCHEMA_VERSION = 1
 NAME = "release.json"
+IMAGES = "images"
+"""The folder of the images' layout, and the first part of their names as subjects."""
 
 
 class Kind(enum.Enum):
@@ -57,6 +60,8 @@ class Kind(enum.Enum):
     """The manifest of a target's container image: its sha256 is the image's digest."""
     IMAGE_PART = "image-part"
     """A configuration or a layer; several images may share one."""
+    DEBIAN_LOCK = "debian-lock"
+    """The Debian packages of images for one architecture."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, order=True)
@@ -80,7 +85,7 @@ class Entry:
         lies; ``images/<target>`` for an image, whose digest alone counts; the path of anything else.
         """
         if self.kind is Kind.IMAGE:
-            return f"images/{self.target}"
+            return image_name(self.target)
         return PurePosixPath(self.path).name if self.kind is Kind.WHEEL else self.path
 
     def __post_init__(self) -> None:
@@ -96,9 +101,10 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, order=True)
 class NotBuilt:
-    """A target of the declaration that this release does not hold."""
+    """A target of the declaration that this release does not hold, or holds without its image."""
 
     target: str
+    """Target id; ``images/<target>`` where only its image is not there."""
     reason: str
     fix: str
 
@@ -107,11 +113,17 @@ class NotBuilt:
             raise InputError("release.json: notBuilt has a field of the wrong type", reason="manifest")
 
 
+def image_name(target: str) -> str:
+    """How statements and ``notBuilt`` name the image of a target."""
+    return f"{IMAGES}/{target}"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReleaseManifest:
     """The whole of ``release.json``.
 
-    ``levels`` maps each target to its gates' ``<VERDICT>@<level>`` words, as the evidence files say.
+    ``levels`` maps each target to its gates' ``<VERDICT>@<level>`` words, as the evidence files say; gates named
+    ``image-…`` are its image's.
     """
 
     project: str
@@ -130,7 +142,7 @@ class ReleaseManifest:
 
     @property
     def partial(self) -> bool:
-        """Whether a declared target is absent."""
+        """Whether a declared target or image is absent."""
         return bool(self.not_built)
 
     def of_kind(self, kind: Kind) -> tuple[Entry, ...]:

@@ -60,6 +60,16 @@ class ArtifactFacts:
         """Name of the project that the bytes are of; empty if they do not say."""
         return ""
 
+    @property
+    def is_image(self) -> bool:
+        """Whether it is a container image: of what a requirement asks of a release, other parts are for these."""
+        return False
+
+    @property
+    def is_stand_in(self) -> bool:
+        """Whether its own bytes say that its dependencies are not those of its recipe."""
+        return False
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WheelFacts(ArtifactFacts):

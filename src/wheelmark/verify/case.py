@@ -97,6 +97,11 @@ class Question:
         return frozenset({self.artifact.sha256, *self.artifact.linked_from})
 
     @property
+    def gates(self) -> tuple[str, ...]:
+        """The gates that the rule asks of this artifact."""
+        return self.rule.gates_of(image=self.artifact.is_image)
+
+    @property
     def rule_name(self) -> str:
         """How steps name the requirement: ``require[2]``, by its place in the policy."""
         found = [index for index, rule in enumerate(self.policy.requirements) if rule == self.rule]

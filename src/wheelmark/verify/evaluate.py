@@ -15,6 +15,7 @@ from wheelmark.verify.conditions import (
     always,
     boms,
     gates,
+    images,
     machines,
     promotions,
     provenance,
@@ -53,6 +54,7 @@ def evaluate_artifact(
     tested = gates.check_tests(question, standing, trail)
     scans.check_scans(question, standing, tested.results, trail)
     machines.check_machines(question, trail)
+    images.check_image(question, trail)
     promotion = promotions.check_promotion(question, standing, trail)
     if not standing.counted and not trail.refusals:
         trail.refuse("predicates", "no statement of a signer that counts is there", reason="no-bundle")

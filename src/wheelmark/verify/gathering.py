@@ -23,7 +23,9 @@ from wheelmark.verify.bundle import LIMITS
 from wheelmark.verify.case import Attestation
 from wheelmark.verify.facts import Examiner
 from wheelmark.verify.factscache import FactsCache
+from wheelmark.verify.imagefacts import ImageFacts
 from wheelmark.verify.policy import Policy, Predicate
+from wheelmark.verify.releaseimages import gather_images
 from wheelmark.verify.rootcopy import is_known_root
 from wheelmark.verify.verdict import Refusal, refusal
 
@@ -44,6 +46,8 @@ class Release:
     """What is wrong with files and bundles."""
     wheels: Mapping[str, WheelFacts]
     """Path -> facts."""
+    images: Mapping[str, ImageFacts]
+    """Path of an image's manifest -> facts."""
     attestations: tuple[Attestation, ...]
     documents: Mapping[str, bytes]
     """Path of an SBOM -> bytes."""
@@ -63,7 +67,6 @@ def gather(path: Path, policy: Policy, *, cache: FactsCache | None = None) -> Re
             f"{path} holds {len(names):,} files; the limit is {MAX_FILES:,}", reason="input-limit"
         )
     entries = {entry.path: entry for entry in release.entries}
-    refusals = list(_unaccounted(path, names, entries))  # 2
     present = {name for name in names if _is_plain(path / name)}
     bundles = {name: path / name for name in sorted(present) if _is_bundle(name)}
     if len(bundles) > MAX_BUNDLES:
@@ -75,20 +78,24 @@ def gather(path: Path, policy: Policy, *, cache: FactsCache | None = None) -> Re
         # Summing files lets this thread run meanwhile.
         examiner = Examiner(policy.roots, policy.keys, cache=cache)
         attestations, payloads, found = _examine_bundles(bundles, examiner)  # 4
+        images = gather_images(path, release, attestations)  # 6
         seen = {entry: future.result() for entry, future in looking.items()}
     wheels = {entry.path: item for entry, item in seen.items() if isinstance(item, WheelFacts)}
+    refusals = list(_unaccounted(path, names, entries, images.accounted))  # 2
     refusals += [
         refused for entry in release.entries if (refused := _differing(entry, seen[entry])) is not None
     ]
     refusals += found
     refusals += list(_statements(path, present, payloads))
     refusals += list(_copies(path, present, release, policy, attestations))  # 5
+    refusals += images.refusals
     documents = dict(_documents(path, present, release.of_kind(Kind.SBOM)))
     return Release(
         manifest=release,
         manifest_sha256=digests.sha256(data),
         refusals=tuple(refusals),
         wheels=wheels,
+        images=images.facts,
         attestations=attestations,
         documents=documents,
     )
@@ -104,11 +111,14 @@ def _documents(path: Path, present: set[str], entries: Sequence[Entry]) -> Itera
                     yield entry.path, data
 
 
-def _unaccounted(path: Path, names: Sequence[str], entries: Mapping[str, Entry]) -> Iterator[Refusal]:
+def _unaccounted(
+    path: Path, names: Sequence[str], entries: Mapping[str, Entry], of_images: frozenset[str]
+) -> Iterator[Refusal]:
     wheels = {name for name, entry in entries.items() if entry.kind is Kind.WHEEL}
     for name in names:
         known = (
             name in entries
+            or name in of_images
             or name in {manifest.NAME, _ROOT_COPY}
             or _is_statement(name)
             or _is_bundle(name)

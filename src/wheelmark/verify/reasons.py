@@ -230,6 +230,8 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
             "image-limit": "A layer is over a size, count or ratio limit.",
             "image-platform": "Index, configuration and target disagree on the platform.",
             "image-target": "The image is for another target than was asked for, or for none that is known.",
+            "image-derived": "The layout's list, or what is attached to an image, is not what a release of these images has.",
+            "image-stand-in": "The image holds a stand-in for its dependencies, and the policy does not allow it.",
         },
         "Release directory": {
             "unaccounted-file": "A file that nothing accounts for, a link, pipe or device, or a copy of a bundle.",

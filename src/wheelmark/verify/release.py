@@ -8,8 +8,9 @@ The order:
 3. Every listed file has the digest and size that the manifest says.
 4. Every bundle verifies; beside each lies its statement, byte for byte, and no statement without a bundle.
 5. A trusted root beside them is the policy's own, or was before it was rotated; a bundle beside a wheel is a copy of the provenance.
-6. The provenance is about exactly the files of the release and ``release.json``.
-7. Each wheel under the requirement for its target (see ``evaluate``).
+6. The images' layout is what the listed images and the bundles make, and each image is read to its last byte.
+7. The provenance is about exactly the files of the release and ``release.json``.
+8. Each wheel and each image under the requirement for its target (see ``evaluate``).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from wheelmark import manifest
 from wheelmark.attest.provenance import read_provenance
 from wheelmark.errors import InputError
 from wheelmark.manifest import Entry, Kind, ReleaseManifest
-from wheelmark.verify.artifact import WheelFacts
+from wheelmark.oci import types
+from wheelmark.verify.artifact import ArtifactFacts, WheelFacts
 from wheelmark.verify.case import Attestation, Case
 from wheelmark.verify.circumstances import Circumstances
 from wheelmark.verify.conditions.always import check_clock, check_denials
@@ -36,8 +38,9 @@ from wheelmark.verify.evaluate import evaluate_artifact
 from wheelmark.verify.facts import Facts
 from wheelmark.verify.factscache import FactsCache
 from wheelmark.verify.gathering import Release, gather
+from wheelmark.verify.imagefacts import ImageFacts
+from wheelmark.verify.policy import IMAGE_GATES, Policy, Predicate, Requirement, Signer
 from wheelmark.verify.policy import Kind as RuleKind
-from wheelmark.verify.policy import Policy, Predicate, Requirement, Signer
 from wheelmark.verify.signers import judge_signer
 from wheelmark.verify.trail import Judgement, Trail
 from wheelmark.verify.verdict import Accepted, Refusal, Report, Step, Verdict, refusal
@@ -48,6 +51,7 @@ _LAYOUT = {
     Kind.CODE_OBJECT: re.compile(r"kernels/[^/]+/[^/]+\.(?:cubin|hsaco)"),
     Kind.SBOM: re.compile(r"sbom/[^/]+\.cdx\.json"),
     Kind.LOCK: re.compile(r"locks/[^/]+\.txt"),
+    Kind.DEBIAN_LOCK: re.compile(r"locks/debian-[a-z0-9]+\.json"),
     Kind.IMAGE: re.compile(r"images/blobs/sha256/[0-9a-f]{64}"),
     Kind.IMAGE_PART: re.compile(r"images/blobs/sha256/[0-9a-f]{64}"),
     Kind.EVIDENCE: re.compile(r"evidence/[^/]+/[^/]+\.json"),
@@ -92,21 +96,28 @@ def judge(release: Release, policy: Policy, circumstances: Circumstances) -> Jud
     """
     rules = {
         entry.path: policy.requirement(RuleKind.RELEASE, entry.target, channel=circumstances.channel)
-        for entry in release.manifest.of_kind(Kind.WHEEL)
+        for kind in (Kind.WHEEL, Kind.IMAGE)
+        for entry in release.manifest.of_kind(kind)
     }
-    whole = _judge_whole(release, tuple(rules.values()), policy, circumstances)  # 6
+    whole = _judge_whole(release, tuple(rules.values()), policy, circumstances)  # 7
     verdicts: list[Verdict] = [*release.refusals, *whole.verdicts]
     steps: list[Step] = list(whole.steps)
-    for entry in release.manifest.of_kind(Kind.WHEEL):  # 7
-        wheel = release.wheels.get(entry.path)
-        if wheel is None:
-            continue  # gather said why
-        refusals = list(_wheel_in_release(release, entry, wheel))
-        judged = evaluate_artifact(_case(release, entry, wheel), rules[entry.path], policy, circumstances)
+    for entry, artifact, refusals in _artifacts(release):  # 8
+        judged = evaluate_artifact(_case(release, entry, artifact), rules[entry.path], policy, circumstances)
         verdicts += refusals
         verdicts += [item for item in judged.verdicts if not (refusals and isinstance(item, Accepted))]
         steps += judged.steps
     return Judgement(verdicts=tuple(verdicts), steps=tuple(steps))
+
+
+def _artifacts(release: Release) -> Iterator[tuple[Entry, ArtifactFacts, list[Refusal]]]:
+    """Wheels and images whose bytes were looked into, with what the release says otherwise of each."""
+    for entry in release.manifest.of_kind(Kind.WHEEL):
+        if (wheel := release.wheels.get(entry.path)) is not None:  # else gather said why
+            yield entry, wheel, list(_wheel_in_release(release, entry, wheel))
+    for entry in release.manifest.of_kind(Kind.IMAGE):
+        if (image := release.images.get(entry.path)) is not None:
+            yield entry, image, list(_image_in_release(release, entry, image))
 
 
 def _judge_whole(
@@ -181,12 +192,20 @@ def _whole_refusals(whole: ReleaseManifest, rules: Sequence[Requirement]) -> Ite
     for entry in whole.entries:
         if not _LAYOUT[entry.kind].fullmatch(entry.path):
             yield refusal(entry.path, "unaccounted-file", f"a {entry.kind.value} does not lie there")
+        elif entry.kind in {Kind.IMAGE, Kind.IMAGE_PART} and PurePosixPath(entry.path).name != entry.sha256:
+            yield refusal(entry.path, "image-blob", f"a blob of that name has not the sha256 {entry.sha256}")
     if strangers := sorted(set(whole.levels) - set(whole.targets)):
         yield refusal(
             manifest.NAME, "levels", f"levels of {', '.join(strangers)}, which the release does not hold"
         )
-    if both := sorted({item.target for item in whole.not_built} & set(whole.targets)):
+    images = [entry.target for entry in whole.of_kind(Kind.IMAGE)]
+    built = {*whole.targets, *(manifest.image_name(target) for target in images)}
+    if both := sorted({item.target for item in whole.not_built} & built):
         yield refusal(manifest.NAME, "release-target", f"{', '.join(both)}: both built and not built")
+    if len(set(images)) != len(images) or not set(images) <= set(whole.targets):
+        yield refusal(
+            manifest.NAME, "release-target", "an image for no target of the release, or two for one"
+        )
     if set(whole.targets) != {entry.target for entry in whole.of_kind(Kind.WHEEL)}:
         yield refusal(manifest.NAME, "release-target", "the targets listed are not those of the wheels")
 
@@ -229,18 +248,22 @@ def _strangers(item: Attestation, expected: Mapping[str, str]) -> Iterator[Refus
             )
 
 
-def _case(release: Release, entry: Entry, wheel: WheelFacts) -> Case:
+def _case(release: Release, entry: Entry, artifact: ArtifactFacts) -> Case:
     about = [item for item in release.manifest.entries if item.describes == entry.sha256]
     sboms = [item.path for item in about if item.kind is Kind.SBOM]
     return Case(
-        artifact=wheel,
+        artifact=artifact,
         target=entry.target,
         attestations=release.attestations,
         documents=tuple(release.documents.get(path, b"") for path in sboms),
         evidence_files={
             PurePosixPath(item.path).stem: item.sha256 for item in about if item.kind is Kind.EVIDENCE
         },
-        levels=release.manifest.levels.get(entry.target, {}),
+        levels={
+            gate: word
+            for gate, word in release.manifest.levels.get(entry.target, {}).items()
+            if gate.startswith(IMAGE_GATES) is artifact.is_image
+        },
         release_sha256=release.manifest_sha256,
         project=release.manifest.project,
     )
@@ -284,6 +307,19 @@ def _wheel_in_release(release: Release, entry: Entry, wheel: WheelFacts) -> Iter
         yield refusal(
             entry.path, "kernel-copy", f"kernels/{entry.target}/ does not hold the wheel's own code objects"
         )
+
+
+def _image_in_release(release: Release, entry: Entry, image: ImageFacts) -> Iterator[Refusal]:
+    """What an image's own bytes say against what the release says of it."""
+    if image.problems:
+        return
+    if image.target != entry.target:
+        said = image.labels.get(types.TARGET_LABEL, "")[:100] or "no target"
+        text = f"its label says {said}; the release says {entry.target}"
+        yield refusal(entry.subject_name, "image-target", text)
+    if not _same_release(image.version, release.manifest.version):
+        text = f"its label says version {image.version[:100]!r}; the release is {release.manifest.version}"
+        yield refusal(entry.subject_name, "image-target", text)
 
 
 def _same_release(version: str, release: str) -> bool:

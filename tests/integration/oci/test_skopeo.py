@@ -13,7 +13,7 @@ import imaging
 from presence import not_run
 from wheelmark.oci import types
 from wheelmark.oci.layout import Layout
-from wheelmark.verify.image import examine_image
+from wheelmark.verify.imagefacts import examine_image
 
 
 @pytest.fixture

@@ -222,12 +222,17 @@ def test_the_shipped_policy_for_development(forge: Forge, monkeypatch: pytest.Mo
     rule = policy.requirement(Kind.RELEASE, "cuda-sm90")
     assert rule.lowest("correctness") is Level.EMULATED
     assert rule.lowest("abi") is Level.STATIC
-    assert rule.unchecked == ("audit", "performance")
+    assert rule.unchecked == ("audit", "performance", "image-run", "image-audit")
     # What may be UNCHECKED on a machine that cannot run a path is not thereby let through when only inspected.
     host = policy.requirement(Kind.RELEASE, "cpu-x86_64")
     assert host.lowest("correctness") is Level.EMULATED
-    assert host.unchecked == ("audit", "performance", "correctness")
+    assert host.unchecked == ("audit", "performance", "correctness", "image-run", "image-audit")
     assert policy.requirement(Kind.WHEEL, "").predicates == (Predicate.PROVENANCE,)
+    # One requirement speaks of the wheels and the images of a release; of an image alone its own speaks.
+    of_images = tuple(gate for gate in rule.gates if gate.startswith("image-"))
+    assert rule.gates_of(image=True) == of_images
+    assert rule.gates_of(image=False) == rule.gates[: -len(of_images)]
+    assert policy.requirement(Kind.IMAGE, "cuda-sm90").gates_of(image=True) == of_images
 
 
 def test_reference_page_names_every_key() -> None:

@@ -122,7 +122,8 @@ def test_explain_what_is_refused(dist: Path, tmp_path: Path, capsys: pytest.Capt
     strict = tmp_path / "strict.toml"
     text = SHIPPED.read_text(encoding="utf-8")
     strict.write_text(
-        text.replace('unchecked = ["audit", "performance", "correctness"]\n', ""), encoding="utf-8"
+        text.replace('unchecked = ["audit", "performance", "correctness", "image-run", "image-audit"]\n', ""),
+        encoding="utf-8",
     )
     assert run("explain", dist, "--policy", strict) == Exit.UNCHECKED
     out = capsys.readouterr().out
@@ -153,14 +154,16 @@ def test_explain_takes_bundles_and_says_what_is_no_artifact(
 def test_check_says_what_it_means(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("check", policy) == Exit.OK
     out = capsys.readouterr().out
-    assert "require[2]: a release as a whole and its wheels, for cpu-aarch64, in no channel" in out
+    assert (
+        "require[2]: a release as a whole, its wheels and its images, for cpu-aarch64, in no channel" in out
+    )
     assert "signer release, under root embedded: https://embedded.invalid/wheelmark/release" in out
-    assert "PASSED at level static or above, or UNCHECKED: performance, audit" in out
+    assert "PASSED at level static or above, or UNCHECKED: performance, audit, image-run, image-audit" in out
     assert "for development" in out
     assert "note:" not in out
     assert run("check", policy, "--json") == Exit.OK
     document = json.loads(capsys.readouterr().out)
-    assert [item["rule"] for item in document["requirements"]] == [f"require[{index}]" for index in range(4)]
+    assert [item["rule"] for item in document["requirements"]] == [f"require[{index}]" for index in range(5)]
     assert document["examples"][0] == "accepted"
     assert document["notes"] == []
     policy.chmod(0o666)

@@ -15,8 +15,8 @@ from wheelmark.verify.case import Question, Standing
 from wheelmark.verify.policy import Predicate, Requirement
 from wheelmark.verify.trail import Trail
 
-AUDIT = "audit"
-"""The gate that asks an advisory service."""
+AUDITS = ("audit", "image-audit")
+"""The gates that ask an advisory service: of wheels, of images."""
 _VULNERABLE = "audit-vulnerable"
 _WEIGHT = {Verdict.UNCHECKED: 0, Verdict.PASSED: 1, Verdict.FAILED: 2}
 
@@ -34,7 +34,7 @@ def check_tests(question: Question, standing: Standing, trail: Trail) -> Tested:
     """Every counting test result against the requirement, and against what the release states."""
     confirmed = _confirmed(question, standing, trail)
     results = []
-    found: dict[str, list[Evidence]] = {gate: [] for gate in question.rule.gates}
+    found: dict[str, list[Evidence]] = {gate: [] for gate in question.gates}
     for item in standing.of(Predicate.TEST_RESULT):
         try:
             result = predicates.read_test_result(item.predicate)
@@ -56,7 +56,7 @@ def check_tests(question: Question, standing: Standing, trail: Trail) -> Tested:
         last = max(several, key=lambda item: (_WEIGHT[item.verdict], item.level.rank))
         words[gate] = f"{last.verdict.value}@{last.level.value}"
         for evidence in [item for item in several if item.verdict is Verdict.FAILED] or [last]:
-            _check_gate(question.rule, evidence, trail)
+            _check_gate(question, evidence, trail)
     return Tested(results=tuple(results), words=words)
 
 
@@ -106,9 +106,9 @@ def _compare_with_release(question: Question, result: TestResult, trail: Trail) 
         trail.refuse("evidence", text, reason="levels")
 
 
-def _check_gate(rule: Requirement, evidence: Evidence, trail: Trail) -> None:
-    gate, level, condition = evidence.gate, evidence.level, f"gates.{evidence.gate}"
-    asked = gate in rule.gates
+def _check_gate(question: Question, evidence: Evidence, trail: Trail) -> None:
+    rule, gate, level, condition = question.rule, evidence.gate, evidence.level, f"gates.{evidence.gate}"
+    asked = gate in question.gates
     match evidence.verdict:
         case Verdict.FAILED if _is_for_findings(rule, evidence):
             trail.hold(condition, f"gate {gate} FAILED by its findings; worst and vex_signers judge each")
@@ -135,7 +135,7 @@ def _check_gate(rule: Requirement, evidence: Evidence, trail: Trail) -> None:
 def _is_for_findings(rule: Requirement, evidence: Evidence) -> bool:
     """Whether a gate failed for nothing but known vulnerabilities, and the policy says itself how bad one may be."""
     return (
-        evidence.gate == AUDIT
+        evidence.gate in AUDITS
         and evidence.reason == _VULNERABLE
         and Predicate.VULNERABILITIES in rule.predicates
     )

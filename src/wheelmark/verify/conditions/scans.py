@@ -25,7 +25,7 @@ from wheelmark.attest.vex import VexStatement
 from wheelmark.errors import InputError
 from wheelmark.evidence import Evidence
 from wheelmark.verify.case import Question, Standing
-from wheelmark.verify.conditions.gates import AUDIT
+from wheelmark.verify.conditions.gates import AUDITS
 from wheelmark.verify.policy import Predicate, Severity, Signer
 from wheelmark.verify.signers import judge_signer
 from wheelmark.verify.trail import Trail
@@ -43,7 +43,7 @@ def check_scans(question: Question, standing: Standing, results: Sequence[TestRe
             scans.append(predicates.read_vulns(item.predicate))
         except InputError as error:
             trail.refuse("predicates", f"{item.path}: {error.what}", reason=error.reason)
-    audits = [audit for result in results if (audit := result.gate(AUDIT)) is not None]
+    audits = [audit for result in results for gate in AUDITS if (audit := result.gate(gate)) is not None]
     made = list(_made(audits, trail))
     if question.case.evidence_files is not None:
         _compare(scans, [scan for _audit, scan in made], trail)

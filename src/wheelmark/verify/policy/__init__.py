@@ -8,6 +8,7 @@ from __future__ import annotations
 from wheelmark.verify.policy.loading import load_policy, read_policy
 from wheelmark.verify.policy.model import (
     ANY,
+    IMAGE_GATES,
     SCHEMA_VERSION,
     VERSION,
     Denial,
@@ -24,6 +25,7 @@ from wheelmark.verify.policy.model import (
 
 __all__ = [
     "ANY",
+    "IMAGE_GATES",
     "SCHEMA_VERSION",
     "VERSION",
     "Denial",

@@ -46,6 +46,7 @@ ANSWERS = ("ACCEPT", "REJECT", "MISSING", "UNCHECKED", "CONFIG", "INPUT")
 _ONLY_FOR = {
     "allow_partial": (Kind.RELEASE,),
     "allow_snapshot": (Kind.RELEASE,),
+    "allow_stand_in": (Kind.RELEASE, Kind.IMAGE),
     "torch": (Kind.RELEASE, Kind.WHEEL),
     "driver": (Kind.RELEASE, Kind.WHEEL, Kind.KERNEL_PACK),
 }

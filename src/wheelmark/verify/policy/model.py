@@ -20,6 +20,8 @@ from wheelmark.trust.roots import Root
 
 SCHEMA_VERSION = 1
 ANY = "*"
+IMAGE_GATES = "image-"
+"""How the names of gates begin that look at images."""
 VERSION = "{version}"
 """In a signer's ``ref``: the version of what is being verified, literally (``refs/tags/v{version}``)."""
 
@@ -153,7 +155,8 @@ class Requirement:
     runners: tuple[str, ...] = ()
     """Names of signers whose own test results let evidence of another machine count at its level, not at ``static``."""
     gates: tuple[str, ...] = ()
-    """Gates that have to have a result."""
+    """Gates that have to have a result. In a requirement of kind ``release`` those named ``image-…`` are asked of images, the
+    others of wheels."""
     level: Level = Level.STATIC
     """Lowest evidence level of a gate that PASSED."""
     levels: Mapping[str, Level] = dataclasses.field(default_factory=dict)
@@ -174,10 +177,18 @@ class Requirement:
     """Whether a release may lack targets of its declaration."""
     allow_snapshot: bool = False
     """Whether a release may come from a tree with uncommitted changes."""
+    allow_stand_in: bool = False
+    """Whether an image may hold a stand-in for the dependencies of its recipe, and so be marked as not releasable."""
 
     def lowest(self, gate: str) -> Level:
         """The lowest level that a gate's evidence may have."""
         return self.levels.get(gate, self.level)
+
+    def gates_of(self, *, image: bool) -> tuple[str, ...]:
+        """The gates that are asked of a wheel or an image: a release holds both, and one requirement speaks of both."""
+        if self.kind is not Kind.RELEASE:
+            return self.gates
+        return tuple(gate for gate in self.gates if gate.startswith(IMAGE_GATES) is image)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -112,7 +112,7 @@ def as_table(policy: Policy) -> str:
 
 
 def _about(rule: Requirement) -> str:
-    kind = "release as a whole and its wheels" if rule.kind is Kind.RELEASE else rule.kind.value
+    kind = "release as a whole, its wheels and its images" if rule.kind is Kind.RELEASE else rule.kind.value
     targets = "any target without a requirement of its own" if ANY in rule.targets else ""
     named = ", ".join(target for target in rule.targets if target != ANY)
     where = f"in channel {rule.channel}" if rule.channel else "in no channel"
@@ -141,6 +141,9 @@ def _asks(rule: Requirement) -> Iterator[str]:
             if not rule.allow_snapshot
             else "uncommitted changes are allowed"
         )
+    if rule.kind in {Kind.RELEASE, Kind.IMAGE}:
+        asked = "images may hold a stand-in for their dependencies"
+        yield asked if rule.allow_stand_in else "images with the dependencies of their recipe"
 
 
 def _asks_of_tests(rule: Requirement) -> Iterator[str]:
