@@ -67,7 +67,7 @@ def take(path: Path, *, sha256: str = "", place: Path | None = None, limit: int 
         size = os.fstat(source.fileno()).st_size
         if size > limit:
             raise InputError(f"{path} holds {size:,} bytes; the limit is {limit:,}", reason="input-limit")
-        with _private_copy_folder(place or state_directory(create=True) / _FOLDER) as folder:
+        with private_copies(place or state_directory(create=True) / _FOLDER) as folder:
             copy = folder / path.name
             with _place_errors(folder):
                 digest, copied = _copy(source, copy, limit)
@@ -105,8 +105,15 @@ def _read(source: io.BufferedReader, buffer: memoryview) -> int:
 
 
 @contextlib.contextmanager
-def _private_copy_folder(place: Path) -> Iterator[Path]:
-    """A new folder in ``place``, locked as long as it is used: an unlocked one is left over and is removed."""
+def private_copies(place: Path) -> Iterator[Path]:
+    """A new folder in ``place``, locked as long as it is used: an unlocked one is left over and is removed.
+
+    Args:
+        place: A folder of this user alone; made where absent.
+
+    Raises:
+        ConfigError: It cannot be used, others can enter it, or it is full (``state-full``).
+    """
     private_directory(place)
     with _place_errors(place), contextlib.ExitStack() as held:
         with _locked(place):
