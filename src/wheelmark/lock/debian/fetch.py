@@ -22,6 +22,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 import requests
+import urllib3
 
 from wheelmark import digests
 from wheelmark.errors import LockError
@@ -313,12 +314,12 @@ class _Fetcher:
                 headers={"Accept-Encoding": "identity"},
             ) as answer:
                 _check_status(answer)
-                for chunk in answer.iter_content(_CHUNK):
+                # Not ``iter_content``: it waits for whole chunks, however slowly their bytes come.
+                while chunk := answer.raw.read1(_CHUNK):
                     if self._stop.is_set() or time.monotonic() > deadline:
                         raise _RefusedError(_Outcome.FAILED, "it answers too slowly")
                     yield chunk
-        except (requests.RequestException, OSError) as error:
-            # A body that ends early is one of these: urllib3 counts what Content-Length promised.
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             raise _RefusedError(_Outcome.FAILED, _words(error), again=0) from error
 
     def _session(self) -> requests.Session:
@@ -344,9 +345,9 @@ def _check_status(answer: requests.Response) -> None:
 
 
 def _words(error: Exception) -> str:
-    if isinstance(error, requests.Timeout):
+    if isinstance(error, requests.Timeout | urllib3.exceptions.TimeoutError):
         return "no answer in time"
-    if isinstance(error, requests.ConnectionError):
+    if isinstance(error, requests.ConnectionError | urllib3.exceptions.ProtocolError):
         return "no connection, or it was cut"
     return type(error).__name__
 
