@@ -8,6 +8,10 @@ the user who runs this, and no directory or file may be writable by others.
 A sticky directory (``/tmp``) may be writable: others cannot rename or remove what is not theirs in it. They could
 give a file of ours another name there, so an entry in one may have no second link.
 
+In the user namespace of a rootless container engine root's files belong to the overflow user (user_namespaces(7)), and so
+do those of everybody else who is not mapped. A hook that runs in one says so with ``also_owned_by``; who could write
+was looked at from outside, when it was installed.
+
 Where a POSIX access control list lets somebody else write, the mode's group bits show its mask (acl(5)), and the
 file is refused. Other systems of rights (NFSv4 lists, shares that map users) are not seen.
 """
@@ -18,6 +22,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from wheelmark.errors import ConfigError
@@ -26,6 +31,21 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _MAX_LINKS = 40
 """Symbolic links on the way, as Linux allows (path_resolution(7))."""
 _REASON = "policy-permissions"
+_ALSO: ContextVar[frozenset[int]] = ContextVar("_ALSO", default=frozenset())
+
+
+@contextmanager
+def also_owned_by(uid: int) -> Iterator[None]:
+    """Take files and directories of one more user as root's, for as long as this lasts.
+
+    Args:
+        uid: The overflow user of the user namespace that this runs in.
+    """
+    token = _ALSO.set(frozenset({uid}))
+    try:
+        yield
+    finally:
+        _ALSO.reset(token)
 
 
 def check_ownership(path: Path) -> None:
@@ -115,7 +135,7 @@ class _Walk:
 
     def _check(self, status: os.stat_result) -> None:
         mode = f"{stat.S_IMODE(status.st_mode):04o}"
-        if status.st_uid not in {0, os.geteuid()}:
+        if status.st_uid not in {0, os.geteuid(), *_ALSO.get()}:
             raise self._refuse(
                 f"belongs to user {status.st_uid} (mode {mode}), and this is user {os.geteuid()}",
                 fix=f"chown {os.geteuid()} {self._at}, or keep the policy where only root or you can write",
