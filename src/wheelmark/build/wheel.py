@@ -92,13 +92,22 @@ def wheel_version(declaration: Declaration, row: TargetRow) -> Version:
     return version
 
 
+def wheel_stem(declaration: Declaration, row: TargetRow) -> str:
+    """Normalized name and version, as file names and the ``.dist-info`` folder begin.
+
+    Raises:
+        ConfigError: As ``wheel_version``.
+    """
+    return f"{_normalized(declaration)}-{wheel_version(declaration, row)}"
+
+
 def wheel_name(declaration: Declaration, row: TargetRow) -> str:
     """The wheel's file name: ``<name>-<version>+<local>-py3-none-<platform>_<cpu>.whl``.
 
     Raises:
         ConfigError: As ``wheel_version``.
     """
-    return f"{_stem(declaration, row)}-{_tag(row)}.whl"
+    return f"{wheel_stem(declaration, row)}-{_tag(row)}.whl"
 
 
 def assemble_wheel(
@@ -131,7 +140,7 @@ def assemble_wheel(
     _check_parts(row, native, kernels)
     files = package_files(declaration)
     additions = {native.path: native.data, **_code_objects(declaration, kernels)}
-    info = f"{_stem(declaration, row)}.dist-info"
+    info = f"{wheel_stem(declaration, row)}.dist-info"
     additions |= {f"{info}/{name}": data for name, data in _licenses(declaration).items()}
     additions[f"{info}/METADATA"] = metadata(declaration, row)
     additions[f"{info}/WHEEL"] = _wheel_file(row)
@@ -331,10 +340,6 @@ def _tag(row: TargetRow) -> str:
 
 def _normalized(declaration: Declaration) -> str:
     return canonicalize_name(declaration.project.name).replace("-", "_")
-
-
-def _stem(declaration: Declaration, row: TargetRow) -> str:
-    return f"{_normalized(declaration)}-{wheel_version(declaration, row)}"
 
 
 def _check_paths(files: Mapping[str, bytes]) -> None:
