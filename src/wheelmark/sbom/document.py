@@ -35,7 +35,7 @@ from wheelmark.sbom.components import Json, component
 from wheelmark.sbom.inputs import Facts, Inputs, license_expression, read_inputs
 
 TIMESTAMP = "1980-01-01T00:00:00Z"
-_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://wheelmark.dev/sbom")
+NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://wheelmark.dev/sbom")
 _WHEEL = "wheel"
 
 
@@ -147,7 +147,7 @@ class _Document:
             "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
             "bomFormat": "CycloneDX",
             "specVersion": "1.6",
-            "serialNumber": f"urn:uuid:{uuid.uuid5(_NAMESPACE, seed)}",
+            "serialNumber": f"urn:uuid:{uuid.uuid5(NAMESPACE, seed)}",
             "version": 1,
             "metadata": self._metadata(hashes),
             "components": listed,

@@ -18,7 +18,7 @@ from wheelmark.oci import layout as layouts
 from wheelmark.oci import types
 from wheelmark.oci.layer import LayerFacts
 from wheelmark.oci.layout import Found, Layout
-from wheelmark.oci.types import Descriptor
+from wheelmark.oci.types import Descriptor, ImageIndex
 from wheelmark.verify.artifact import read_bounded
 from wheelmark.verify.bundle import LIMITS
 from wheelmark.verify.case import Attestation
@@ -124,15 +124,28 @@ class _Look:
         if not self.layout.holds(item):
             return "listed, and not there"
         index = self.layout.read_index(item)
-        if index.as_bytes() != self.layout.document(item) or index.subject or index.annotations:
+        if index.as_bytes() != self.layout.document(item) or index.subject or index.artifact_type:
             return "not in the one form that Wheelmark writes"
         self.blobs.add(item.sha256)
         about = next((sha256 for sha256 in self._entries if types.fallback_tag(sha256) == tag), "")
         if not about:
-            strangers = [below.digest for below in index.manifests if below.sha256 not in self._entries]
-            return f"it lists {strangers[0]}, which is no image of the release" if strangers else ""
+            return self._over_images(index)
+        if index.annotations:
+            return "not in the one form that Wheelmark writes"
         problems = (self._referrer(below, self._entries[about]) for below in index.manifests)
         return next((text for text in problems if text), "")
+
+    def _over_images(self, index: ImageIndex) -> str:
+        """What is wrong with an index over several images; what it says of them, their manifests say."""
+        below = [item for item in index.manifests if item.sha256 in self._entries and self.layout.holds(item)]
+        if strangers := [item.digest for item in index.manifests if item not in below]:
+            return f"it lists {strangers[0]}, which is no image of the release"
+        noted = [self.layout.read_manifest(item).annotations for item in below]
+        for name, text in index.annotations.items():
+            said = {found.get(name, "") for found in noted}
+            if said != {text} and not (name == types.RELEASABLE_LABEL and text == "false" and text in said):
+                return f"it says {name[:80]} = {text[:80]!r}, which its images do not"
+        return ""
 
     def _referrer(self, item: Descriptor, about: Entry) -> str:
         """What is wrong with an artifact that is said to refer to an image."""
