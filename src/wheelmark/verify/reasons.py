@@ -64,6 +64,10 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
             "audit-log": "The audit log cannot be written, is no private plain file, or was changed.",
             "state-full": "No room is left in the state directory for a private copy.",
         },
+        "Container engine": {
+            "hook-config": "The hook's configuration is absent, malformed, or for another kind of engine.",
+            "store": "The evidence store is absent, none of ours, or others could write in it.",
+        },
     },
     Answer.INPUT: {
         "Bounds and syntax": {
@@ -87,6 +91,7 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
             "input-limit": "More files than a release may have.",
             "facts": "These are no facts of this verifier.",
             "input": "Malformed input.",
+            "hook-state": "The container runtime names no container or no bundle.",
         },
     },
     Answer.REJECT: {
@@ -184,6 +189,13 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
             "denied": "The artifact, something in it, or its release is on the policy's deny list.",
             "driver-too-new": "A kernel needs a newer driver than the oldest that the policy names.",
             "torch-range": "A version of torch that the policy names is outside the range that the wheel declares.",
+        },
+        "Container start": {
+            "hook-no-image": "The container is of no image that the engine keeps.",
+            "hook-unknown-image": "The container's image was not verified on this machine.",
+            "hook-storage": "The engine's records of a container and its image contradict each other.",
+            "store-changed": "What the evidence store keeps of an image is torn or was changed.",
+            "engine-digest": "The container engine keeps what it was given under another digest.",
         },
         "Channel": {
             "promotion-signer": "The promotion is by nobody whose promotions count for this channel.",
