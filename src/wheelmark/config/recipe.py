@@ -35,7 +35,10 @@ class Debian:
     waived: tuple[str, ...] = ()
     """Packages that others need and that are left out on purpose; what does not work without them goes into ``drop``."""
     drop: tuple[str, ...] = ()
-    """Paths that are left out: shell patterns over the path without its first ``/``; ``**`` goes over folders."""
+    """Paths that are left out: shell patterns over the path without its first ``/``; ``**`` goes over folders,
+    and a pattern that ends in ``/**`` means the folder too."""
+    keep: tuple[str, ...] = ()
+    """Patterns of what stays although ``drop`` names it."""
 
     @property
     def all_suites(self) -> tuple[str, ...]:
@@ -72,6 +75,8 @@ class Dependencies:
     stand_in: str = ""
     """Lock file that is used where the closure's wheels are not fetched: everything else is then built and tested as it is,
     and the image is marked as not releasable. Empty: such an image is not built."""
+    stand_in_without: tuple[str, ...] = ()
+    """Packages of the stand-in that are left out of it: those that have no wheel for the image's platform."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ import dataclasses
 import hashlib
 import os
 import re
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -347,6 +348,29 @@ class LayoutWriter:
         made = types.descriptor_of(data, media_type, **more)
         self._write(f"{BLOBS}/{made.sha256}", data)
         return made
+
+    def add_file(self, path: Path, descriptor: Descriptor) -> Descriptor:
+        """Keep a blob that lies in a file, as a hard link where the file system has it.
+
+        Args:
+            path: The file, whose digest the caller has just computed.
+            descriptor: Of it.
+        """
+        name = self.path / BLOBS / descriptor.sha256
+        try:
+            if name.is_file() and not name.is_symlink() and digests.sha256_file(name) == descriptor.sha256:
+                return descriptor
+            with tempfile.TemporaryDirectory(dir=self.path, prefix=".writing-") as folder:
+                temporary = Path(folder) / descriptor.sha256
+                try:
+                    os.link(path, temporary)
+                except OSError:
+                    shutil.copyfile(path, temporary)
+                    temporary.chmod(0o644)
+                temporary.replace(name)
+        except OSError as error:
+            raise _unwritten(name, error) from error
+        return descriptor
 
     def finish(self, manifests: Sequence[Descriptor]) -> None:
         """Write ``oci-layout`` and, last, ``index.json`` with these images."""

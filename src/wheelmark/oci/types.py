@@ -31,6 +31,8 @@ RELEASABLE_LABEL = "dev.wheelmark.releasable"
 """Label: ``true``, or ``false`` where a stand-in lies in the image in place of its recipe's dependencies."""
 TARGET_LABEL = "dev.wheelmark.target"
 """Label of an image's configuration: the Wheelmark target that it was built for (``cuda-sm90``)."""
+REASON_LABEL = "dev.wheelmark.not-releasable-because"
+"""Label beside a ``false``: why."""
 
 DOCUMENT_LIMIT = 4 << 20
 """Bytes of an index or a manifest: what registries take (distribution specification, "Pushing Manifests")."""

@@ -1,0 +1,17 @@
+"""Container images from locked inputs: no daemon, no root, no script run; the same bytes on every machine."""
+
+from __future__ import annotations
+
+from wheelmark.build.image.image import DEPENDENCIES, PAYLOAD, SYSTEM, BuiltImage, build_image
+from wheelmark.build.image.layers import BuiltLayer
+from wheelmark.build.image.places import build_index
+
+__all__ = [
+    "DEPENDENCIES",
+    "PAYLOAD",
+    "SYSTEM",
+    "BuiltImage",
+    "BuiltLayer",
+    "build_image",
+    "build_index",
+]
