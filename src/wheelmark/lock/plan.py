@@ -1,8 +1,8 @@
 """Which lock files a project has, and what goes into each: pure, from ``wheelmark.toml`` and ``pyproject.toml``.
 
 Every project gets ``build.txt`` (compiles kernels, gives torch's headers) and one ``runtime-*.txt`` for each build of
-torch in its targets table. The repository of the pipeline itself gets ``nox.txt``, ``tools.txt`` and ``check.txt`` too, from
-its own ``pyproject.toml``.
+torch in its targets table. The repository of the pipeline itself gets ``nox.txt``, ``tools.txt``, ``check.txt`` and
+``cibuildwheel.txt`` too, from its own ``pyproject.toml``.
 """
 
 from __future__ import annotations
@@ -166,7 +166,8 @@ def _pipeline_plans(path: Path) -> tuple[LockPlan, ...]:
     core = [*_texts(project, "dependencies"), *extra]
     backend = [*_texts(document.get("build-system", {}), "requires"), "editables"]
     tools = [*core, *backend]
-    development = _group(document.get("dependency-groups", {}), "dev")
+    groups = document.get("dependency-groups", {})
+    development = _group(groups, "dev")
     runners = [text for text in extra if canonicalize_name(_requirement(text).name) in {"nox", "uv"}]
     about = {
         "nox.txt": ("what starts a session: nox and uv", runners),
@@ -174,6 +175,10 @@ def _pipeline_plans(path: Path) -> tuple[LockPlan, ...]:
         "check.txt": (
             "the tools, and what tests, types and docs are checked with",
             [*tools, *development, "numpy"],
+        ),
+        "cibuildwheel.txt": (
+            "cibuildwheel, and the pip of the image that it runs in here",
+            _group(groups, "wheels"),
         ),
     }
     return tuple(

@@ -20,10 +20,10 @@ def by_name(declaration: Declaration) -> dict[str, LockPlan]:
     return {plan.name: plan for plan in plans(declaration)}
 
 
-def test_this_repository_has_all_seven() -> None:
+def test_this_repository_has_all_eight() -> None:
     found = by_name(load_declaration(ROOT / "wheelmark.toml"))
     assert list(found) == [
-        *("nox.txt", "tools.txt", "check.txt"),
+        *("nox.txt", "tools.txt", "check.txt", "cibuildwheel.txt"),
         *("runtime-cpu.txt", "runtime-default.txt", "runtime-rocm.txt", "build.txt"),
     ]
     assert {text.split(">")[0] for text in found["nox.txt"].requirements} == {"nox", "uv"}
