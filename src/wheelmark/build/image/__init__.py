@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wheelmark.build.image.fetch import fetch_wheels
 from wheelmark.build.image.image import DEPENDENCIES, PAYLOAD, SYSTEM, BuiltImage, build_image
 from wheelmark.build.image.layers import BuiltLayer
 from wheelmark.build.image.places import build_index
@@ -14,4 +15,5 @@ __all__ = [
     "BuiltLayer",
     "build_image",
     "build_index",
+    "fetch_wheels",
 ]
