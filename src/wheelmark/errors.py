@@ -50,6 +50,8 @@ class Exit(enum.IntEnum):
     """The release directory is not in the state that this step needs (for instance: not built yet)."""
     MACHINE = 15
     """Nothing of the release fits this machine, or what was named does not."""
+    REGISTRY = 16
+    """A registry of images cannot be reached, lets nobody in, or does not do what registries do."""
     INTERNAL = 70
     """A defect in Wheelmark itself (sysexits EX_SOFTWARE)."""
     INTERRUPTED = 130
@@ -164,6 +166,13 @@ class MachineError(WheelmarkError):
 
     exit_code = Exit.MACHINE
     reason = "machine"
+
+
+class RegistryError(WheelmarkError):
+    """A registry of images cannot be reached, refuses, or answers what it must not."""
+
+    exit_code = Exit.REGISTRY
+    reason = "registry-answer"
 
 
 class RejectedError(WheelmarkError):
