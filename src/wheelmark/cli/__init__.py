@@ -31,6 +31,8 @@ COMMANDS = (
     "facts",
     "policy",
     "install",
+    "pull",
+    "hook",
     "audit-installed",
     "lock",
     "trust",

@@ -25,6 +25,7 @@ import os
 import sys
 import syslog
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from wheelmark import digests, strictjson
@@ -184,7 +185,7 @@ def _evidence(image: EngineImage, store: EvidenceStore) -> ImageEvidence:
 
 
 def image_facts(evidence: ImageEvidence, *, path: str) -> ImageFacts:
-    """What an image's bytes say, from the documents and from what reading its layers found when it was pulled.
+    """What an image's bytes say, from its documents; its layers were read when it was pulled, and had no problem.
 
     Raises:
         InputError: A document is malformed.
@@ -192,16 +193,12 @@ def image_facts(evidence: ImageEvidence, *, path: str) -> ImageFacts:
     """
     manifest = types.read_manifest(evidence.manifest)
     config = types.read_config(evidence.config)
-    held = {evidence.sha256}
-    for sha256, data in reversed(list(evidence.indexes.items())):
-        if held.isdisjoint(item.sha256 for item in types.read_index(data).manifests):
-            raise RejectedError(f"index sha256:{sha256} does not hold {path}", reason="store-changed")
-        held.add(sha256)
-    if (
-        manifest.config.sha256 != digests.sha256(evidence.config)
-        or config.diff_ids != tuple(item.diff_id for item in evidence.layers)
-        or len(manifest.layers) != len(evidence.layers)
-    ):
+    held, waiting = {evidence.sha256}, dict(evidence.indexes)
+    while holding := [sha256 for sha256, data in waiting.items() if _lists(data, held)]:
+        held |= set(holding)
+        for sha256 in holding:
+            del waiting[sha256]
+    if waiting or manifest.config.sha256 != digests.sha256(evidence.config):
         raise RejectedError(f"what is kept of {path} contradicts itself", reason="store-changed")
     return ImageFacts(
         path=path,
@@ -214,8 +211,11 @@ def image_facts(evidence: ImageEvidence, *, path: str) -> ImageFacts:
         files={item.digest: item.sha256 for item in (manifest.config, *manifest.layers)},
         config_sha256=manifest.config.sha256,
         version=config.labels.get("org.opencontainers.image.version", ""),
-        layers=evidence.layers,
     )
+
+
+def _lists(index: bytes, sha256: AbstractSet[str]) -> bool:
+    return any(item.sha256 in sha256 for item in types.read_index(index).manifests)
 
 
 def _host_refusals(

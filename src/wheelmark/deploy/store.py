@@ -1,10 +1,10 @@
 """The evidence store: what is known of images that were verified on this machine, kept so that a hook can judge them again.
 
-For each image, by the digest of its manifest: the bytes of manifest, configuration and of the indexes that hold it, its
-bundles, and what reading its layers found. Never a verdict: policy, clock and deny list are looked at anew each time.
-Everything that has a digest is kept under it and hashed when it is read. What has none, the outcome of reading layers,
-is believed because nobody else can write here: the folder is of mode 0700, or root's own with mode 0755 where hooks
-of other users read it.
+For each image, by the digest of its manifest: the bytes of manifest, configuration and of the indexes that hold it, and its
+bundles. Never a verdict: policy, clock and deny list are looked at anew each time. Everything that has a digest is kept
+under it and hashed when it is read. What has none is that there is a record at all: every blob of the image was hashed
+and every layer read, and nothing was wrong with them. That is believed because nobody else can write here: the folder
+is of mode 0700, or root's own with mode 0755 where hooks of other users read it.
 
     store.json            what this folder is
     blobs/sha256/<hex>    documents and bundles
@@ -27,10 +27,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import wheelmark
 from wheelmark import digests, strictjson
 from wheelmark.errors import ConfigError, InputError, RejectedError, StateError
 from wheelmark.oci import types
-from wheelmark.oci.layer import LayerFacts
 from wheelmark.trust import state
 from wheelmark.verify import FactsCache, Memory
 from wheelmark.verify.artifact import read_bounded
@@ -46,7 +46,7 @@ _MARK_BYTES = digests.canonical_json({"schema": SCHEMA})
 _IMAGES, _BLOBS, _FACTS, _MEMORY, _LOCK = "images", "blobs/sha256", "facts", "memory", "lock"
 _LIMITS = strictjson.Limits(size=8 << 20, depth=6, items=2 * types.MAX_DESCRIPTORS)
 _DIGEST = re.compile("[0-9a-f]{64}")
-_MEMBERS = {"schema", "manifest", "size", "config", "indexes", "layers", "bundles", "reference", "kept"}
+_MEMBERS = {"schema", "manifest", "size", "config", "indexes", "bundles", "reference", "kept", "verifier"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,8 +59,6 @@ class ImageEvidence:
     config: bytes
     indexes: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
     """sha256 -> bytes of each index that holds it by digest, itself or through another one of these; outermost first."""
-    layers: tuple[LayerFacts, ...]
-    """What reading its layers found, when each blob was hashed to its end."""
     bundles: Mapping[str, bytes]
     """sha256 -> Sigstore bundle: those attached to the image or to one of the indexes, and those that were given."""
     reference: str = ""
@@ -134,10 +132,10 @@ class EvidenceStore:
             "size": len(evidence.manifest),
             "config": digests.sha256(evidence.config),
             "indexes": list(evidence.indexes),
-            "layers": [dataclasses.asdict(item) for item in evidence.layers],
             "bundles": sorted(evidence.bundles),
             "reference": evidence.reference,
             "kept": evidence.kept or dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+            "verifier": wheelmark.__version__,
         }
         body = digests.canonical_json(record)
         with self._locked():
@@ -160,7 +158,6 @@ class EvidenceStore:
                 manifest=self._blob(sha256, types.DOCUMENT_LIMIT),
                 config=self._blob(record["config"], types.CONFIG_LIMIT),
                 indexes={name: self._blob(name, types.DOCUMENT_LIMIT) for name in record["indexes"]},
-                layers=tuple(_layer(item) for item in record["layers"]),
                 bundles={name: self._blob(name, BUNDLE_LIMITS.size) for name in record["bundles"]},
                 reference=record["reference"],
                 kept=record["kept"],
@@ -279,11 +276,3 @@ class EvidenceStore:
             fix="pull the image again with wheelmark pull",
             reason="store-changed",
         )
-
-
-def _layer(value: Mapping[str, Any]) -> LayerFacts:
-    made = LayerFacts(**value)
-    numbers = (made.size, made.entries, made.uncompressed)
-    if not all(type(item) is int for item in numbers) or not _DIGEST.fullmatch(made.diff_id):
-        raise ValueError("a layer's facts have another form")
-    return made

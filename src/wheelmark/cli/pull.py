@@ -1,0 +1,101 @@
+"""``wheelmark pull``: an image, verified by digest, its evidence kept for the hook, handed to the container engine."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import sys
+from pathlib import Path
+
+NAME = "pull"
+HELP = "verify an image under a policy of yours, keep its evidence for the hook, and hand it to podman"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "ref", metavar="REF", help="HOST/REPOSITORY:TAG or …@sha256:…, or oci:PATH[:TAG] for a layout on disk"
+    )
+    parser.add_argument(
+        "--policy",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="whom to trust and what to ask for; no default, and nobody else may be able to write it",
+    )
+    parser.add_argument(
+        "--engine",
+        default="podman",
+        metavar="COMMAND",
+        help='podman, with arguments of its own ("podman --root DIR"), or none: evidence alone (default: podman)',
+    )
+    parser.add_argument(
+        "--store",
+        type=Path,
+        metavar="DIR",
+        help="evidence store (default: /var/lib/wheelmark/images for root, else images in the state directory)",
+    )
+    parser.add_argument(
+        "--name", default="", metavar="NAME", help="how the engine is to name it (default: REF)"
+    )
+    parser.add_argument(
+        "--target", default="", metavar="ID", help="the target that it has to be for (default: any)"
+    )
+    parser.add_argument(
+        "--channel",
+        default="",
+        metavar="NAME",
+        help="the channel that it is wanted for; it has to be promoted there",
+    )
+    parser.add_argument(
+        "--bundle",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="a further bundle about the image (may be given more than once)",
+    )
+    parser.add_argument(
+        "--audit-log",
+        type=Path,
+        metavar="FILE",
+        help="append a line of JSON for each verdict; nothing is kept or handed on that cannot be written there",
+    )
+    parser.add_argument("--plain-http", action="store_true", help="reach the registry without TLS")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Pull; a refusal by the verifier is printed as ``wheelmark verify`` prints it."""
+    from wheelmark.deploy.pull import PullRequest, default_engine, pull
+    from wheelmark.deploy.store import EvidenceStore, default_store
+    from wheelmark.oci.reference import parse_location
+    from wheelmark.verify import AuditLog, load_policy
+
+    policy = load_policy(args.policy, strict=True)
+    done = pull(
+        PullRequest(
+            location=parse_location(args.ref),
+            target=args.target,
+            channel=args.channel,
+            bundles=tuple(args.bundle),
+            name=args.name,
+            plain_http=args.plain_http,
+        ),
+        policy,
+        now=dt.datetime.now(dt.UTC),
+        store=EvidenceStore((args.store or default_store()).absolute(), write=True),
+        engine=default_engine(args.engine),
+        audit_log=AuditLog(args.audit_log) if args.audit_log else None,
+        progress=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    if args.json:
+        print(json.dumps(done.as_json(), indent=2), flush=True)
+        return int(done.report.exit_code)
+    lines = [done.report.as_table()]
+    if done.report.accepted:
+        lines.append(f"{done.digest}: evidence kept, with {done.bundles} bundles")
+        if done.name:
+            lines.append(f"{done.name}: {done.digest}, image {done.image_id[:12]}")
+    print("\n".join(lines), flush=True)
+    return int(done.report.exit_code)

@@ -1,0 +1,338 @@
+"""Pull an image: verified by digest, its evidence kept for the hook, and handed to the container engine.
+
+Plan (the numbers stand in the code):
+
+1. The name is resolved to a digest, once. From here on nothing is asked for by a tag.
+2. Of an index, the one image for this machine is chosen. It is copied with its evidence into a private layout, each blob
+   hashed on its way.
+3. That layout is verified under the policy. A refusal ends here: nothing is kept, and the engine was not asked.
+4. The evidence is kept in the store.
+5. The engine is given the same private bytes, and has to know them by the same digest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import os
+import platform
+import re
+import secrets
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from wheelmark import digests
+from wheelmark.deploy.engine import Podman
+from wheelmark.deploy.imagesource import ImageSource, open_source, read_small
+from wheelmark.deploy.store import TAKEN, EvidenceStore, ImageEvidence
+from wheelmark.errors import InputError, MachineError, StateError
+from wheelmark.oci import types
+from wheelmark.oci.layout import BLOBS, MAX_REFERRERS, Layout, LayoutWriter
+from wheelmark.oci.reference import LayoutReference, Location
+from wheelmark.oci.types import Descriptor, ImageManifest, Platform
+from wheelmark.verify import AuditLog, Policy, verify_image
+from wheelmark.verify.artifact import read_bounded
+from wheelmark.verify.bundle import LIMITS as BUNDLE_LIMITS
+from wheelmark.verify.handle import private_copies
+from wheelmark.verify.verdict import Report
+
+_BLOCK = 1 << 18
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""As the kernel names them -> as images do (Go's)."""
+_NOT_IN_A_NAME = re.compile("[^a-z0-9]+")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PullRequest:
+    """What somebody wants to have pulled."""
+
+    location: Location
+    target: str = ""
+    """The target that it has to be for; empty: any, where the index has one image for this machine."""
+    channel: str = ""
+    bundles: tuple[Path, ...] = ()
+    """Further bundles; each has to be about this image."""
+    name: str = ""
+    """How the engine is to name it (host, repository and tag); empty: as it was asked for."""
+    plain_http: bool = False
+
+    @property
+    def engine_name(self) -> str:
+        """Host, repository and tag; of a layout, ``localhost/`` and the name of its folder."""
+        if self.name:
+            return self.name
+        if isinstance(self.location, LayoutReference):
+            folder = _NOT_IN_A_NAME.sub("-", self.location.path.absolute().name.lower()).strip("-") or "image"
+            return f"localhost/{folder}:{self.location.tag or 'latest'}"
+        # Without a tag, one that says what it is: `latest` would be a word that nobody gave.
+        return f"{self.location.name}:{self.location.tag or self.location.digest.replace(':', '-')}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pulled:
+    """What was done."""
+
+    report: Report
+    """Of the verification; where it did not accept, nothing was kept and the engine was given nothing."""
+    resolved: str
+    """``sha256:<hex>`` that the name stood for."""
+    digest: str
+    """``sha256:<hex>`` of the image's manifest: what was verified, and what the engine has."""
+    image_id: str = ""
+    """sha256 of its configuration."""
+    name: str = ""
+    """Under which the engine has it; empty where it was not asked."""
+    bundles: int = 0
+    """Kept."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The outcome for ``--json``."""
+        return {
+            "exit_code": int(self.report.exit_code),
+            "resolved": self.resolved,
+            "digest": self.digest,
+            "image_id": self.image_id,
+            "name": self.name,
+            "bundles": self.bundles,
+            "report": self.report.as_json(),
+        }
+
+
+def pull(
+    request: PullRequest,
+    policy: Policy,
+    *,
+    now: dt.datetime,
+    store: EvidenceStore,
+    engine: Podman | None,
+    source: ImageSource | None = None,
+    audit_log: AuditLog | None = None,
+    progress: Callable[[str], None] = lambda _line: None,
+) -> Pulled:
+    """Verify an image, keep its evidence, and hand it to the engine.
+
+    Args:
+        request: What is wanted.
+        policy: Whom to trust and what to ask for; loaded strictly.
+        now: The verifier's clock, with a zone.
+        store: Where evidence is kept; its memory is what this machine has seen.
+        engine: What starts containers here; ``None``: evidence alone is wanted.
+        source: Where images are; of the request's location if not given.
+        audit_log: Where the report is written down, before anything is kept.
+        progress: Called with a line for people at each step.
+
+    Raises:
+        InputError: There is no such image, or what is there is malformed.
+        MachineError: An index has no image for this machine, or several (``image-choice``).
+        RegistryError: The registry cannot be reached, or lies about a digest.
+        StateError: No room (``image-write``, ``store-write``).
+        ToolError, CommandError, RejectedError: As ``Podman.take``; evidence is kept by then.
+    """
+    place = source or open_source(request.location, plain_http=request.plain_http)
+    resolved = place.resolve()  # 1
+    with private_copies(store.directory / TAKEN) as folder:
+        copy = _Copy(place, folder / "image", progress)
+        image = copy.take(resolved, request.target)  # 2
+        report = verify_image(  # 3
+            copy.path,
+            policy,
+            now=now,
+            bundles=request.bundles,
+            reference=image.digest,
+            target=request.target,
+            channel=request.channel,
+            memory=store.memory(),
+            audit_log=audit_log,
+            cache=store.cache(),
+        )
+        done = Pulled(report=report, resolved=resolved.digest, digest=image.digest)
+        if not report.accepted:
+            return done
+        evidence = copy.evidence(image, request)
+        store.keep(evidence)  # 4
+        image_id = digests.sha256(evidence.config)
+        done = dataclasses.replace(done, image_id=image_id, bundles=len(evidence.bundles))
+        if engine is None:
+            return done
+        progress(f"{image.digest}: given to {engine.command[0]}")
+        engine.take(  # 5
+            copy.alone(image, folder / f"pull-{secrets.token_hex(8)}"),
+            digest=image.digest,
+            image_id=image_id,
+            name=request.engine_name,
+        )
+        return dataclasses.replace(done, name=request.engine_name)
+
+
+class _Copy:
+    """A private layout with one image, the indexes that hold it, and what refers to these."""
+
+    def __init__(self, source: ImageSource, path: Path, progress: Callable[[str], None]) -> None:
+        self.path = path
+        self._source = source
+        self._writer = LayoutWriter(path)
+        self._progress = progress
+
+    def take(self, resolved: Descriptor, target: str) -> Descriptor:
+        """Copy; the manifest of the image."""
+        above, image = self._choose(resolved, target)
+        manifest = types.read_manifest(self._document(image), what=f"manifest {image.digest}")
+        for item in (manifest.config, *manifest.layers):
+            self._progress(f"{item.digest}: {item.size:,} bytes")
+            self._blob(item)
+        tops = above or [image]
+        for about in (*above, image):
+            tops = [*tops, *self._referrers(about)]
+        self._writer.finish([dataclasses.replace(item, annotations={}) for item in tops])
+        return image
+
+    def _choose(self, resolved: Descriptor, target: str) -> tuple[list[Descriptor], Descriptor]:
+        """The indexes on the way, outermost first, and the image for this machine."""
+        if not resolved.is_index:
+            above = list(self._source.holders(resolved.sha256))
+            for item in above:
+                self._document(item)
+            return above, resolved
+        ways = [way for way in self._ways([resolved]) if _fits(way[-1])]
+        images = {way[-1].sha256: way for way in ways}
+        if target and len(images) > 1:
+            images = {sha256: way for sha256, way in images.items() if self._target(way[-1]) == target}
+        if len(images) != 1:
+            found = ", ".join(f"{way[-1].digest} ({way[-1].platform})" for way in images.values())
+            raise MachineError(
+                f"{resolved.digest} holds {'no image' if not images else 'several images'} for this machine"
+                + (f" and {target}" if target else "")
+                + (f": {found}" if found else ""),
+                fix="name a target with --target, or the image by its own digest",
+                reason="image-choice",
+            )
+        (way,) = images.values()
+        return way[:-1], way[-1]
+
+    def _ways(self, way: list[Descriptor]) -> list[list[Descriptor]]:
+        """Every way from an index down to a manifest."""
+        if len(way) > types.MAX_NESTING:
+            raise InputError("indexes are nested too deep", reason="input-limit")
+        found: list[list[Descriptor]] = []
+        for item in types.read_index(self._document(way[-1]), what=f"index {way[-1].digest}").manifests:
+            if item.is_index:
+                found += self._ways([*way, item])
+            elif item.is_manifest and not item.artifact_type:
+                found.append([*way, item])
+        return found
+
+    def _target(self, image: Descriptor) -> str:
+        """What the label of an image's configuration says; the image need not be the one that is taken."""
+        manifest = types.read_manifest(self._source.document(image), what=f"manifest {image.digest}")
+        if manifest.config.media_type != types.CONFIG:
+            return ""
+        config = types.read_config(read_small(self._source, manifest.config, types.CONFIG_LIMIT))
+        return config.labels.get(types.TARGET_LABEL, "")
+
+    def _referrers(self, about: Descriptor) -> list[Descriptor]:
+        """Copy the bundles that refer to an image or index; their manifests."""
+        found = self._source.referrers(about.sha256)
+        if len(found) > MAX_REFERRERS:
+            raise InputError(f"more than {MAX_REFERRERS:,} referrers of {about.digest}", reason="input-limit")
+        kept: list[Descriptor] = []
+        for item in found:
+            if not item.is_manifest:
+                continue
+            data = self._source.document(item)
+            manifest = types.read_manifest(data, what=f"manifest {item.digest}")
+            if (
+                manifest.kind != types.BUNDLE
+                or manifest.subject is None
+                or manifest.subject.sha256 != about.sha256
+            ):
+                continue
+            self._writer.add(data, types.MANIFEST)
+            for blob in (manifest.config, *manifest.layers):
+                self._writer.add(read_small(self._source, blob, BUNDLE_LIMITS.size), blob.media_type)
+            kept.append(item)
+        return kept
+
+    def _document(self, descriptor: Descriptor) -> bytes:
+        data = self._source.document(descriptor)
+        self._writer.add(data, descriptor.media_type)
+        return data
+
+    def _blob(self, descriptor: Descriptor) -> None:
+        path = self.path / BLOBS / descriptor.sha256
+        if path.exists():
+            return
+        try:
+            handle, temporary = tempfile.mkstemp(dir=self.path.parent)
+            with os.fdopen(handle, "wb") as stream, self._source.open_blob(descriptor) as blob:
+                while data := blob.read(_BLOCK):
+                    stream.write(data)
+                blob.check()
+            Path(temporary).replace(path)
+        except OSError as error:
+            raise StateError(
+                f"cannot write {path}: {error.strerror}",
+                fix="free some space, or name a store elsewhere with --store",
+                reason="image-write",
+            ) from error
+
+    def evidence(self, image: Descriptor, request: PullRequest) -> ImageEvidence:
+        """What is kept of the image after it was accepted; from the copy, and from nowhere else."""
+        layout = Layout(self.path)
+        found = layout.resolve(image.digest)
+        bundles = {
+            manifest.layers[0].sha256: layout.document(manifest.layers[0], limit=BUNDLE_LIMITS.size)
+            for _descriptor, manifest in layout.referrers([image.sha256, *found.indexes])
+            if manifest.kind == types.BUNDLE
+        }
+        for path in request.bundles:
+            data = read_bounded(path, BUNDLE_LIMITS.size)
+            bundles[digests.sha256(data)] = data
+        manifest = layout.read_manifest(found.descriptor)
+        return ImageEvidence(
+            sha256=image.sha256,
+            manifest=layout.document(found.descriptor),
+            config=layout.document(manifest.config, limit=types.CONFIG_LIMIT),
+            indexes={sha256: self._index(sha256) for sha256 in found.indexes},
+            bundles=bundles,
+            reference=str(request.location),
+        )
+
+    def _index(self, sha256: str) -> bytes:
+        return read_bounded(self.path / BLOBS / sha256, types.DOCUMENT_LIMIT)
+
+    def alone(self, image: Descriptor, path: Path) -> Path:
+        """A layout of the image and nothing else, for the engine: the same files under second names."""
+        layout = Layout(self.path)
+        manifest: ImageManifest = layout.read_manifest(image)
+        writer = LayoutWriter(path)
+        try:
+            for item in (image, manifest.config, *manifest.layers):
+                if not (path / BLOBS / item.sha256).exists():
+                    os.link(self.path / BLOBS / item.sha256, path / BLOBS / item.sha256)
+        except OSError as error:
+            raise StateError(f"cannot write {path}: {error.strerror}", reason="image-write") from error
+        writer.finish([types.Descriptor(media_type=image.media_type, sha256=image.sha256, size=image.size)])
+        return path
+
+
+def this_platform() -> Platform:
+    """What images have to be for, to run here."""
+    machine = platform.machine()
+    return Platform(os="linux", architecture=_ARCHITECTURES.get(machine, machine))
+
+
+def _fits(image: Descriptor) -> bool:
+    """Whether an index says nothing else than that an image is for this machine."""
+    here = this_platform()
+    said = image.platform
+    return said is None or (said.os, said.architecture) == (here.os, here.architecture)
+
+
+def default_engine(text: str) -> Podman | None:
+    """The engine that a command line names: ``podman``, with arguments of its own, or ``none``."""
+    import shlex  # noqa: PLC0415 - for the command line only
+
+    words: Sequence[str] = shlex.split(text)
+    return None if words == ["none"] else Podman(words)
