@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wheelmark.build.image.contents import ImageContents, inspect
 from wheelmark.build.image.fetch import fetch_wheels
 from wheelmark.build.image.image import DEPENDENCIES, PAYLOAD, SYSTEM, BuiltImage, build_image
 from wheelmark.build.image.layers import BuiltLayer
@@ -13,7 +14,9 @@ __all__ = [
     "SYSTEM",
     "BuiltImage",
     "BuiltLayer",
+    "ImageContents",
     "build_image",
     "build_index",
     "fetch_wheels",
+    "inspect",
 ]
