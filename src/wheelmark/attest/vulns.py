@@ -64,7 +64,7 @@ class Scan:
 
         Args:
             evidence: With ``details.service`` (``source``, ``date``), ``details.vulnerabilities`` (each ``package``,
-                ``version``, ``id``, ``aliases`` and, where known, ``severities``) and ``environment`` (``pip-audit``: version, ``asked``: time).
+                ``version``, ``id``, ``aliases`` and, where known, ``severities``; ``purl`` where it is none of PyPI's) and ``environment`` (``pip-audit``: version, ``asked``: time).
 
         Raises:
             InputError: The gate answered and a field is absent or malformed (reason ``vulns``).
@@ -162,13 +162,13 @@ def _read_finding(scanner: Fields, value: Any) -> Finding:
 
 def _found(evidence: Fields, value: Any) -> Finding:
     fields = Fields(value, what=f"{evidence.what}: vulnerability", reason=_REASON)
-    purl = f"pkg:pypi/{quote(fields.string('package'))}@{quote(fields.string('version'))}"
+    pypi = f"pkg:pypi/{quote(fields.string('package'))}@{quote(fields.string('version'))}"
     scores = [
         Fields(item, what=f"{fields.what}: severity", reason=_REASON) for item in fields.items("severities")
     ]
     return Finding(
         id=fields.string("id"),
-        purl=purl,
+        purl=fields.string("purl", "") or pypi,
         aliases=tuple(sorted(fields.strings("aliases"))),
         severities=tuple((score.string("method"), score.string("score")) for score in scores),
     )

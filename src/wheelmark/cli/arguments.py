@@ -35,6 +35,9 @@ def add_workspace_arguments(parser: argparse.ArgumentParser) -> None:
         "--snapshot", action="store_true", help="allow uncommitted changes; the release is marked everywhere"
     )
     parser.add_argument(
+        "--no-images", action="store_true", help="build no container images; the release is partial then"
+    )
+    parser.add_argument(
         "--domain",
         choices=("embedded", "public", "file"),
         default="embedded",
@@ -58,4 +61,5 @@ def workspace_of(args: argparse.Namespace) -> Workspace:
         targets=args.targets.split(","),
         release=args.release,
         snapshot=args.snapshot,
+        images=not args.no_images,
     )

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import TYPE_CHECKING
 
 from wheelmark.cli.arguments import add_workspace_arguments, workspace_of
+
+if TYPE_CHECKING:
+    from wheelmark.pipeline import PlannedTarget
 
 NAME = "plan"
 HELP = "print what build would make on this machine, and what it cannot make and why"
@@ -14,6 +18,15 @@ HELP = "print what build would make on this machine, and what it cannot make and
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The workspace's arguments."""
     add_workspace_arguments(parser)
+
+
+def _image_words(target: PlannedTarget) -> str:
+    image = target.image
+    if image is None or target.missing is not None:
+        return "-"
+    if image.missing is not None:
+        return f"not here: {image.missing.reason}"
+    return "build" if image.is_releasable else "build, not releasable"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,9 +50,13 @@ def run(args: argparse.Namespace) -> int:
                 str(count) if count else "-",
                 target.row.torch_build.value,
                 state,
+                _image_words(target),
             )
         )
-    print(table(("target", "platform", "label", "variants", "torch", "plan"), rows))
-    for item in plan.not_built:
+    print(table(("target", "platform", "label", "variants", "torch", "plan", "image"), rows))
+    for item in dict.fromkeys((*plan.not_built, *plan.no_images)):
         print(f"\n{item.target}: {item.fix}")
+    for why in dict.fromkeys(target.image.stand_in for target in plan.targets if target.image):
+        if why:
+            print(f"\nnot releasable: {why}")
     return 0

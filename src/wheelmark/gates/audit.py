@@ -108,27 +108,45 @@ def audit(context: Context, *, now: dt.datetime) -> Evidence:
     if finding:
         reason, summary = finding
         return context.evidence(NAME, Verdict.FAILED, Level.STATIC, summary, reason=reason, details=details)
-    pins = sorted({(item.package, item.version) for item in audited if item.answer is Answer.QUERIED})
-    environment = {"pip-audit": _pip_audit_version(), "asked": now.isoformat(timespec="seconds")}
-    try:
-        with _open(setting, context.declaration, now) as service:
-            details["service"] = dict(service.about)
-            answer = _ask(service, pins)
-    except _UncheckedError as error:
-        return context.evidence(
-            NAME,
-            Verdict.UNCHECKED,
-            Level.NONE,
-            error.summary,
-            reason=error.reason,
-            details=details,
-            environment=environment,
-        )
-    verdict, reason, summary = _judge(answer, pins, service, details)
+    environment = environment_at(now)
+    verdict, reason, summary = ask(audited, context.declaration, details, now=now)
     level = Level.NONE if verdict is Verdict.UNCHECKED else Level.STATIC
     return context.evidence(
         NAME, verdict, level, summary, reason=reason, details=details, environment=environment
     )
+
+
+def environment_at(now: dt.datetime) -> dict[str, Any]:
+    """What evidence says of the scanner.
+
+    Raises:
+        ToolError: pip-audit is not installed (``no-pip-audit``).
+    """
+    return {"pip-audit": _pip_audit_version(), "asked": now.isoformat(timespec="seconds")}
+
+
+def ask(
+    audited: Sequence[Audited], declaration: Declaration, details: dict[str, Any], *, now: dt.datetime
+) -> tuple[Verdict, str, str]:
+    """Ask the declared service for every Python package among components.
+
+    Args:
+        audited: The components.
+        declaration: With the service.
+        details: Of the evidence; what was asked, found and left out is written into it.
+        now: Which advisory data ages by.
+
+    Returns:
+        Verdict, reason and summary.
+    """
+    pins = sorted({(item.package, item.version) for item in audited if item.answer is Answer.QUERIED})
+    try:
+        with _open(service_setting(declaration), declaration, now) as service:
+            details["service"] = dict(service.about)
+            answer = _ask(service, pins)
+    except _UncheckedError as error:
+        return Verdict.UNCHECKED, error.reason, error.summary
+    return _judge(answer, pins, service, details)
 
 
 def service_setting(declaration: Declaration) -> str:

@@ -31,7 +31,7 @@ class Answer(enum.Enum):
     """None of the others: a finding."""
 
 
-_OURS = {"wheel", "python-package", "native-library", "kernel", "wheel-metadata"}
+_OURS = {"wheel", "python-package", "native-library", "kernel", "wheel-metadata", "image", "image-blobs"}
 # Roles whose version is chosen where the wheel is installed, which is where it has to be audited.
 _ELSEWHERE = {
     "system-library": "the operating system brings it and its advisories",

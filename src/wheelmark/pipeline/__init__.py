@@ -10,7 +10,8 @@ work is skipped by rehashed inputs. One run holds the directory at a time.
 
 from wheelmark.pipeline.building import Built, BuiltWheel, build, read_built
 from wheelmark.pipeline.gating import Gated, read_evidence, test
-from wheelmark.pipeline.planning import NOT_ASKED, Plan, PlannedTarget, make_plan
+from wheelmark.pipeline.imageplan import NOT_ASKED, PlannedImage
+from wheelmark.pipeline.planning import Plan, PlannedTarget, make_plan
 from wheelmark.pipeline.progress import Progress
 from wheelmark.pipeline.signing import Signed, sign
 from wheelmark.pipeline.workspace import Workspace, open_workspace
@@ -21,6 +22,7 @@ __all__ = [
     "BuiltWheel",
     "Gated",
     "Plan",
+    "PlannedImage",
     "PlannedTarget",
     "Progress",
     "Signed",

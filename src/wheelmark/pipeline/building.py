@@ -3,7 +3,8 @@
 1. Plan: which targets this machine builds.  2. Environment: triton and torch's headers, by hash.
 3. Compile: kernels for every GPU target and the native library for every host, side by side.
 4. Assemble: one wheel a target, its SBOM embedded.  5. Describe: the detached SBOM of the finished bytes.
-6. Leave behind exactly this: files of an earlier build are removed, and what was built is written down.
+6. Images: one for each target that has a recipe, around the finished wheel (``imaging``).
+7. Leave behind exactly this: files of an earlier build are removed, and what was built is written down.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from wheelmark.errors import StateError
 from wheelmark.lock.environment import Environment, locked_environment
 from wheelmark.lock.plan import runtime_lock
 from wheelmark.manifest import NotBuilt
+from wheelmark.pipeline.imaging import Payload, ReleaseImage, build_images, read_image
 from wheelmark.pipeline.planning import Plan, PlannedTarget, make_plan
 from wheelmark.pipeline.progress import Progress
 from wheelmark.pipeline.revision import check_revision, read_revision
@@ -34,6 +36,8 @@ from wheelmark.sbom import describe_wheel, embedded_document, validate
 from wheelmark.targets import Target
 
 _RECORD = "build.json"
+RECIPES = "containers"
+"""Folder of the image recipes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,6 +67,7 @@ class Built:
     """What ``build`` left in the release directory; the later stages start from it."""
 
     wheels: tuple[BuiltWheel, ...]
+    images: tuple[ReleaseImage, ...]
     not_built: tuple[NotBuilt, ...]
     snapshot: bool
     commit: str
@@ -77,6 +82,7 @@ class Built:
         """What is written down, and printed by ``--json``."""
         return {
             "wheels": [dataclasses.asdict(wheel) for wheel in self.wheels],
+            "images": [dataclasses.asdict(image) for image in self.images],
             "not_built": [dataclasses.asdict(item) for item in self.not_built],
             "snapshot": self.snapshot,
             "commit": self.commit,
@@ -96,7 +102,7 @@ def build(workspace: Workspace, progress: Progress) -> Built:
     )
     check_revision(revision, snapshot=workspace.snapshot, release=workspace.release)
     plan = make_plan(workspace)
-    for item in plan.not_built:
+    for item in (*plan.not_built, *plan.no_images):
         progress.note(f"not built: {item.target}: {item.reason}; {item.fix}")
     if obstacle():
         progress.note(f"the project's code does not run confined here: {obstacle()}")
@@ -111,9 +117,15 @@ def build(workspace: Workspace, progress: Progress) -> Built:
             for planned in plan.buildable
         )
         build_lock = workspace.directory.take(workspace.build_lock, f"locks/{workspace.build_lock.name}")
+    payloads = {
+        wheel.target: Payload(path=wheel.path, sha256=wheel.sha256, sbom=wheel.sbom) for wheel in wheels
+    }
+    with progress.stage("images"):
+        images, without = build_images(workspace, plan.buildable, payloads, progress)
     built = Built(
         wheels=wheels,
-        not_built=plan.absent,
+        images=images,
+        not_built=(*plan.absent, *without),
         snapshot=workspace.snapshot or revision.is_snapshot,
         commit=revision.commit,
         inputs=read_inputs(workspace),
@@ -127,6 +139,7 @@ def build(workspace: Workspace, progress: Progress) -> Built:
                     for wheel in wheels
                     for path in (wheel.path, wheel.sbom, wheel.lock, *wheel.code_objects)
                 ),
+                *sorted({path for image in images for path in (*image.files, *image.locks)}),
             )
         },
     )
@@ -164,6 +177,7 @@ def read_built(workspace: Workspace) -> Built:
 def _built(value: Mapping[str, Any]) -> Built:
     return Built(
         wheels=tuple(_read_wheel(wheel) for wheel in value["wheels"]),
+        images=tuple(read_image(image) for image in value["images"]),
         not_built=tuple(NotBuilt(**item) for item in value["not_built"]),
         snapshot=value["snapshot"],
         commit=value["commit"],
@@ -267,8 +281,11 @@ def read_inputs(workspace: Workspace) -> dict[str, str]:
     """Digests of what the project put in, by name; for the provenance."""
     root = workspace.declaration.root
     inputs = {"wheelmark.toml": digests.sha256_file(root / "wheelmark.toml")}
-    for path in sorted((root / "lockfiles").glob("*.txt")):
+    locks = root / "lockfiles"
+    for path in sorted([*locks.glob("*.txt"), *locks.glob("debian-*.json")]):
         inputs[f"lockfiles/{path.name}"] = digests.sha256_file(path)
+    for path in sorted((root / RECIPES).glob("*.toml")):
+        inputs[f"{RECIPES}/{path.name}"] = digests.sha256_file(path)
     lines = [
         f"{digests.sha256_file(workspace.source / name)}  {name}\n"
         for name in digests.tree_files(workspace.source)

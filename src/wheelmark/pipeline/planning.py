@@ -11,10 +11,8 @@ from wheelmark.build.native import find_compiler
 from wheelmark.config import TargetRow
 from wheelmark.errors import ConfigError, ToolError
 from wheelmark.manifest import NotBuilt
+from wheelmark.pipeline.imageplan import NOT_ASKED, PlannedImage, plan_image
 from wheelmark.pipeline.workspace import Workspace
-
-NOT_ASKED = "not asked for"
-"""Reason of a target that this machine may well be able to build."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,6 +24,8 @@ class PlannedTarget:
     """Kernel -> names of the variants that are compiled for it; empty for a CPU."""
     missing: NotBuilt | None
     """Why it cannot be built here, and what mends that; ``None`` where it can."""
+    image: PlannedImage | None = None
+    """``None`` where the row has no image."""
 
     def as_json(self) -> dict[str, Any]:
         """For ``wheelmark plan --json``."""
@@ -41,6 +41,7 @@ class PlannedTarget:
             "buildable": self.missing is None,
             "reason": self.missing.reason if self.missing else "",
             "fix": self.missing.fix if self.missing else "",
+            "image": self.image.as_json() if self.image else None,
         }
 
 
@@ -63,17 +64,27 @@ class Plan:
         return tuple(target.missing for target in self.targets if target.missing is not None)
 
     @property
+    def no_images(self) -> tuple[NotBuilt, ...]:
+        """Images that it cannot build, or was told not to, of targets whose wheel it builds."""
+        return tuple(
+            target.image.missing
+            for target in self.buildable
+            if target.image is not None and target.image.missing is not None
+        )
+
+    @property
     def absent(self) -> tuple[NotBuilt, ...]:
-        """Every declared target that the release will not hold: a release without it is partial."""
-        return (*self.not_built, *self.unasked)
+        """Every declared target or image that the release will not hold: a release without it is partial."""
+        return (*self.not_built, *self.no_images, *self.unasked)
 
 
 def make_plan(workspace: Workspace) -> Plan:
     """The plan of one run.
 
     Raises:
-        ToolError: A target that was named, or any target with ``--release``, cannot be built here.
-        ConfigError: Nothing at all can be built here (reason ``empty-matrix``).
+        ToolError: A target that was named, or any target or image with ``--release``, cannot be built here.
+        ConfigError: Nothing at all can be built here (reason ``empty-matrix``), or an image recipe does not hold.
+        LockError: A lock that an image recipe names cannot be read.
     """
     declaration = workspace.declaration
     rows = [row for row in declaration.targets if not workspace.named or row.target in workspace.named]
@@ -84,6 +95,7 @@ def make_plan(workspace: Workspace) -> Plan:
                 row=row,
                 variants=declared_variants(sources, row.target) if row.target.is_gpu else {},
                 missing=_missing(row),
+                image=plan_image(workspace, row),
             )
             for row in rows
         ),
@@ -97,13 +109,16 @@ def make_plan(workspace: Workspace) -> Plan:
             if row not in rows
         ),
     )
-    if plan.not_built and (workspace.named or workspace.release):
-        first = plan.not_built[0]
+    fatal = plan.not_built if workspace.named else ()
+    if workspace.release:
+        fatal = (*plan.not_built, *plan.no_images)
+    if fatal:
+        first = fatal[0]
         raise ToolError(
             f"{first.target} cannot be built on this machine: {first.reason}",
-            cause="it was named, or --release asks for every target"
+            cause="it was named, or --release asks for every target and image"
             if workspace.named
-            else "--release asks for every target",
+            else "--release asks for every target and image",
             fix=first.fix,
             reason="target-not-buildable",
         )

@@ -39,6 +39,8 @@ class Workspace:
     """Nothing may be missing: a target that cannot be built is an error."""
     snapshot: bool
     """A tree with uncommitted changes is allowed, and marked."""
+    images: bool = True
+    """Images are built for the targets that have a recipe."""
 
     @property
     def steps(self) -> Steps:
@@ -49,6 +51,16 @@ class Workspace:
     def source(self) -> Path:
         """The payload's folder."""
         return self.declaration.root / self.declaration.project.source
+
+    @property
+    def debian_pool(self) -> Path:
+        """Debian packages by sha256: inputs, kept with the environments."""
+        return self.environments / "debian"
+
+    @property
+    def wheel_pool(self) -> Path:
+        """Wheels of dependencies by sha256, likewise."""
+        return self.environments / "wheels"
 
     @property
     def build_lock(self) -> Path:
@@ -80,6 +92,7 @@ def open_workspace(
     targets: Sequence[str] = (),
     release: bool = False,
     snapshot: bool = False,
+    images: bool = True,
 ) -> Workspace:
     """The workspace that the command line and the environment name.
 
@@ -100,6 +113,7 @@ def open_workspace(
         named=named,
         release=release,
         snapshot=snapshot,
+        images=images,
     )
 
 
