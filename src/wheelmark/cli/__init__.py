@@ -26,6 +26,8 @@ COMMANDS = (
     "test",
     "baseline",
     "sign",
+    "publish",
+    "copy",
     "evidence",
     "verify",
     "facts",

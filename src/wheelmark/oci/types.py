@@ -229,6 +229,11 @@ def fallback_tag(sha256: str) -> str:
     return f"sha256-{sha256}"
 
 
+def is_fallback_tag(tag: str) -> bool:
+    """Whether a tag is such a one."""
+    return tag.startswith("sha256-") and digests.is_sha256(tag.removeprefix("sha256-"))
+
+
 def descriptor_of(data: bytes, media_type: str, **more: Any) -> Descriptor:
     """The descriptor of bytes at hand."""
     return Descriptor(media_type=media_type, sha256=digests.sha256(data), size=len(data), **more)

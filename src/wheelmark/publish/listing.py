@@ -70,7 +70,8 @@ def _prune(path: Path) -> None:
             wanted |= {item.sha256 for item in (manifest.config, *manifest.layers)}
     for name in digests.tree_files(path):
         folder, _, file = name.rpartition("/")
-        if (folder == BLOBS and file not in wanted) or file.startswith(UNFINISHED):
+        unfinished = any(part.startswith(UNFINISHED) for part in Path(name).parts)
+        if (folder == BLOBS and file not in wanted) or unfinished:
             try:
                 (path / name).unlink()
             except OSError as error:
