@@ -116,6 +116,7 @@ def read_dynamic(
     size: int,
     loads: Sequence[tuple[int, int, int]],
     symbol_table: tuple[int, int] | None,
+    symbols: bool = True,
 ) -> Dynamic:
     """Read what ``PT_DYNAMIC`` names.
 
@@ -125,6 +126,7 @@ def read_dynamic(
         size: Bytes of it in the file.
         loads: Address, file offset and file size of each ``PT_LOAD``.
         symbol_table: Address and size of the ``SHT_DYNSYM`` section, where there is one.
+        symbols: Whether symbols are read.
 
     Raises:
         InputError: ``elf-dynamic``, ``elf-string``, ``elf-symbol`` or ``elf-version``.
@@ -135,9 +137,9 @@ def read_dynamic(
     defined_versions = _defined_versions(reader)
     undefined: list[DynamicSymbol] = []
     defined: list[DynamicSymbol] = []
-    symbols = _symbols(reader, symbol_table)
-    numbers = _version_numbers(reader, len(symbols))
-    for (name, info, section), number in zip(symbols[1:], numbers[1:], strict=True):
+    rows = _symbols(reader, symbol_table) if symbols else []
+    numbers = _version_numbers(reader, len(rows))
+    for (name, info, section), number in zip(rows[1:], numbers[1:], strict=True):
         version, library = _version(name, number, section, names, defined_versions)
         symbol = DynamicSymbol(
             name=name, version=version, library=library, weak=info >> 4 == _WEAK, type=info & 15

@@ -205,8 +205,13 @@ def is_elf(data: bytes) -> bool:
     return data[:4] == b"\x7fELF"
 
 
-def read_elf(data: bytes) -> Elf:
+def read_elf(data: bytes, *, symbols: bool = True) -> Elf:
     """Read an ELF object.
+
+    Args:
+        data: Its bytes.
+        symbols: Whether dynamic symbols and their versions are read: of a library of some hundred megabytes they
+            are a million objects, and who only asks what it needs can do without.
 
     Raises:
         InputError: Not a little-endian ELF64, or malformed; the reason says where.
@@ -236,7 +241,7 @@ def read_elf(data: bytes) -> Elf:
         flags=flags,
         sections=sections,
         segments=segments,
-        dynamic=_dynamic(data, segments, sections),
+        dynamic=_dynamic(data, segments, sections, symbols=symbols),
     )
 
 
@@ -276,7 +281,7 @@ def _segments(data: bytes, at: int, count: int) -> tuple[Segment, ...]:
         for kind, flags, offset, address, _, file_size, memory_size, _ in _SEGMENT.iter_unpack(table)
     )
     for segment in found:
-        fields.part(data, segment.offset, segment.file_size, what="ELF segment", reason="elf-segment")
+        fields.inside(data, segment.offset, segment.file_size, what="ELF segment", reason="elf-segment")
     return found
 
 
@@ -289,7 +294,7 @@ def _sections(data: bytes, at: int, count: int, names: int) -> tuple[Section, ..
     rows = list(_SECTION.iter_unpack(table))
     for row in rows:
         if row[1] != SHT_NOBITS:
-            fields.part(data, row[4], row[5], what="ELF section", reason="elf-section")
+            fields.inside(data, row[4], row[5], what="ELF section", reason="elf-section")
     # Sections never share bytes; if they did, a small file could make a reader work without end.
     if sum(row[5] for row in rows if row[1] != SHT_NOBITS) > len(data):
         raise InputError("ELF: the sections hold more bytes than the file", reason="elf-section")
@@ -312,7 +317,9 @@ def _sections(data: bytes, at: int, count: int, names: int) -> tuple[Section, ..
     )
 
 
-def _dynamic(data: bytes, segments: tuple[Segment, ...], sections: tuple[Section, ...]) -> Dynamic | None:
+def _dynamic(
+    data: bytes, segments: tuple[Segment, ...], sections: tuple[Section, ...], *, symbols: bool
+) -> Dynamic | None:
     found = [segment for segment in segments if segment.type == PT_DYNAMIC]
     tables = [section for section in sections if section.name == ".dynamic"]
     if len(found) > 1 or len(tables) > 1:
@@ -328,13 +335,14 @@ def _dynamic(data: bytes, segments: tuple[Segment, ...], sections: tuple[Section
         for segment in segments
         if segment.type == PT_LOAD
     )
-    symbols = [section for section in sections if section.type == SHT_DYNSYM]
-    if len(symbols) > 1:
+    listed = [section for section in sections if section.type == SHT_DYNSYM]
+    if len(listed) > 1:
         raise InputError("ELF: two dynamic symbol tables", reason="elf-section")
     return read_dynamic(
         data,
         offset=found[0].offset,
         size=found[0].file_size,
         loads=loads,
-        symbol_table=(symbols[0].address, symbols[0].size) if symbols else None,
+        symbol_table=(listed[0].address, listed[0].size) if listed else None,
+        symbols=symbols,
     )

@@ -41,11 +41,20 @@ def part(data: bytes, offset: int, size: int, *, what: str, reason: str) -> byte
     Raises:
         InputError: They do not lie inside ``data``.
     """
+    inside(data, offset, size, what=what, reason=reason)
+    return data[offset : offset + size]
+
+
+def inside(data: bytes, offset: int, size: int, *, what: str, reason: str) -> None:
+    """Make sure that ``size`` bytes at ``offset`` are there; they are not copied.
+
+    Raises:
+        InputError: They do not lie inside ``data``.
+    """
     if offset < 0 or size < 0 or offset + size > len(data):
         raise InputError(
             f"{what}: {size:,} bytes at {offset:#x} end outside {len(data):,} bytes", reason=reason
         )
-    return data[offset : offset + size]
 
 
 def records(layout: struct.Struct, data: bytes, *, what: str, reason: str) -> Iterator[tuple[int, ...]]:

@@ -71,6 +71,16 @@ def test_not_an_elf_object_that_is_read(data: bytes, expected: str) -> None:
     assert reason(data) == expected
 
 
+def test_needs_are_read_without_symbols_too() -> None:
+    whole = read_elf(native()).dynamic
+    short = read_elf(native(), symbols=False).dynamic
+    assert whole is not None
+    assert short is not None
+    assert (short.needed, short.soname, short.runpath) == (whole.needed, whole.soname, whole.runpath)
+    assert whole.defined
+    assert not short.defined
+
+
 def test_tables_outside_the_file() -> None:
     data = native()
     assert reason(make.patched(data, 32, struct.pack("<Q", len(data)))) == "elf-segment"

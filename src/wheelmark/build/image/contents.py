@@ -203,7 +203,7 @@ class _Look:
             return
         try:
             with self._whole(head, contents) as data:
-                self._object(path, read_elf(data))
+                self._object(path, read_elf(data, symbols=False))
         except InputError as error:
             if error.reason.startswith("image-"):
                 raise  # the layer itself
