@@ -1,0 +1,299 @@
+"""``nox -s wheels``: the payload's wheels by cibuildwheel in a container, through the same gates, compared with the pipeline's.
+
+1. Image: the stand-in of ``image.py`` (``--image local``), or the one that the locked cibuildwheel pins (``--image pinned``).
+2. Wheelhouse: what the lock files name is fetched here, by hash; the containers have no network.
+3. Build: ``cibuildwheel kernels`` in a copy of the sources, without anything that git does not track.
+4. Build again: the sources elsewhere, with other times and modes, another locale, time zone and hash seed.
+5. Gates: those that ``wheelmark gate`` runs, as evidence that names the route.
+6. Compare: with the wheel of ``dist/``, where there is one.
+
+Results are in ``--output`` (default: ``.wheelmark/cibuildwheel``): ``<target>/<wheel>``, ``<target>/evidence``, ``<target>/route.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import configparser
+import dataclasses
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from containers.manylinux.image import ROOT, make_image, say
+from wheelmark import digests
+from wheelmark.build.image.fetch import fetch_wheels
+from wheelmark.config import Declaration, HostArch, TargetRow, load_declaration
+from wheelmark.errors import BuildError, CommandError, ConfigError, Exit, ToolError, WheelmarkError
+from wheelmark.targets import Target
+
+SOURCES = ("wheelmark.toml", "pyproject.toml", "README.md", "LICENSE", "src", "kernels", "lockfiles", "sbom")
+"""What a build reads, relative to the repository."""
+LOCKS = ("nox.txt", "tools.txt", "build.txt")
+_PYTHON = "3.11"
+_GLIBC = 28
+_HOUSE = "/wheelhouse"
+_LATER = 86_400 * 400
+_ENGINE = "podman"
+_SURROUNDINGS = {"TZ": "Pacific/Kiritimati", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "4242"}
+"""Of the second build."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Route:
+    """How the wheels are built: what evidence says of it."""
+
+    image: str
+    """As engines name it."""
+    image_digest: str
+    wheelhouse: Path
+    engine: str
+    cibuildwheel: str
+
+    def as_json(self) -> dict[str, str]:
+        """For evidence."""
+        return {
+            "route": f"cibuildwheel {self.cibuildwheel}",
+            "image": self.image_digest,
+            "engine": self.engine,
+        }
+
+
+def pinned_image() -> str:
+    """The image that the installed cibuildwheel pins for ``manylinux_2_28`` on x86-64, with its digest."""
+    config = configparser.ConfigParser()
+    config.read_string(
+        files("cibuildwheel").joinpath("resources/pinned_docker_images.cfg").read_text("utf-8")
+    )
+    return config["x86_64"]["manylinux_2_28"].partition("#")[0].strip()
+
+
+def prepare(image: str, cache: Path) -> Route:
+    """Steps 1 and 2.
+
+    Args:
+        image: ``local`` or ``pinned``.
+        cache: The pipeline's cache.
+
+    Raises:
+        ToolError: There is no podman.
+        LockError: A package or wheel cannot be had.
+    """
+    if shutil.which(_ENGINE) is None:
+        raise ToolError(
+            f"{_ENGINE} is not installed; cibuildwheel builds in containers",
+            fix=f"apt-get install {_ENGINE}",
+            reason="no-engine",
+        )
+    version = run([_ENGINE, "--version"]).strip()
+    if image == "pinned":
+        name = pinned_image()
+        digest = name.partition("@")[2]
+    else:
+        made = make_image(cache=cache, pip=_pip(cache), progress=say)
+        # By its id: a name would be looked up in registries, and could be moved.
+        name, digest = made.config.removeprefix("sha256:"), made.digest
+        if subprocess.run([_ENGINE, "image", "exists", name], check=False).returncode:
+            run([_ENGINE, "pull", "--quiet", f"oci:{made.layout}:manylinux"])
+    return Route(
+        image=name,
+        image_digest=digest,
+        wheelhouse=_wheelhouse(cache),
+        engine=version,
+        cibuildwheel=importlib.metadata.version("cibuildwheel"),
+    )
+
+
+def _pip(cache: Path) -> Path:
+    wheels = fetch_wheels(
+        ROOT / "lockfiles" / "cibuildwheel.txt",
+        pool=cache / "wheels",
+        python_version=_PYTHON,
+        host=HostArch.X86_64,
+        newest_glibc=_GLIBC,
+        progress=say,
+    )
+    return next(path for path in wheels if path.name.startswith("pip-"))
+
+
+def _wheelhouse(cache: Path) -> Path:
+    """A folder with links to every wheel that the build environment is made of."""
+    found = {
+        path.name: path
+        for lock in LOCKS
+        for path in fetch_wheels(
+            ROOT / "lockfiles" / lock,
+            pool=cache / "wheels",
+            python_version=_PYTHON,
+            host=HostArch.X86_64,
+            newest_glibc=_GLIBC,
+            progress=say,
+        )
+    }
+    key = digests.sha256("".join(f"{path.parent.name}\n" for path in found.values()).encode())
+    house = cache / "wheelhouse" / key[:16]
+    shutil.rmtree(house, ignore_errors=True)
+    house.mkdir(parents=True)
+    for name, path in found.items():
+        try:
+            os.link(path, house / name)
+        except OSError:
+            shutil.copyfile(path, house / name)
+    return house
+
+
+def copy_sources(place: Path) -> Path:
+    """The sources that a build reads, without caches, hidden files and what is compiled."""
+    ignore = shutil.ignore_patterns("__pycache__", "*.py[co]", "*.so", ".*")
+    place.mkdir(parents=True)
+    for name in SOURCES:
+        path = ROOT / name
+        if path.is_dir():
+            shutil.copytree(path, place / name, ignore=ignore)
+        else:
+            shutil.copyfile(path, place / name)
+    return place
+
+
+def build(route: Route, row: TargetRow, *, second: bool = False) -> tuple[str, bytes]:
+    """Steps 3 and 4: one run of cibuildwheel; the wheel's name and bytes.
+
+    Raises:
+        CommandError: cibuildwheel ended with a failure.
+        BuildError: It made no wheel, or several (``cibuildwheel-output``).
+    """
+    with tempfile.TemporaryDirectory(prefix="wheelmark-cibuildwheel-") as folder:
+        work = Path(folder).resolve()
+        project = work / "project"
+        sources = copy_sources(project / "elsewhere" / "again" if second else project)
+        if second:
+            _age(sources)
+        package = (sources / "kernels").relative_to(project)
+        output = work / "output"
+        run(
+            # podman hands the personality down: kernels are compiled without address space randomization, and the
+            # container keeps the engine's own seccomp profile, which forbids to ask for it inside.
+            [
+                "setarch",
+                "--addr-no-randomize",
+                sys.executable,
+                "-m",
+                "cibuildwheel",
+                str(package),
+                "--platform",
+                "linux",
+            ],
+            cwd=project,
+            environment=_environment(route, row, output, work, second=second),
+            show=True,
+        )
+        made = sorted(output.glob("*"))
+        if len(made) != 1 or made[0].suffix != ".whl":
+            raise BuildError(
+                f"{row.target}: cibuildwheel left {[path.name for path in made]}",
+                reason="cibuildwheel-output",
+            )
+        return made[0].name, made[0].read_bytes()
+
+
+def _age(sources: Path) -> None:
+    """Other modes and times than a checkout has."""
+    later = time.time() - _LATER
+    for name in digests.tree_files(sources):
+        (sources / name).chmod(0o600)
+        os.utime(sources / name, (later, later))
+
+
+def _environment(route: Route, row: TargetRow, output: Path, work: Path, *, second: bool) -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("CIBW_", "PIP_", "UV_")) and name != "SOURCE_DATE_EPOCH"
+    }
+    inside = {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": _HOUSE,
+        "UV_NO_INDEX": "1",
+        "UV_FIND_LINKS": _HOUSE,
+        "UV_OFFLINE": "1",
+        **(_SURROUNDINGS if second else {}),
+    }
+    create = ["--network=none", f"--volume={route.wheelhouse}:{_HOUSE}:ro", *podman_arguments()]
+    return {
+        **kept,
+        "TMPDIR": str(work),
+        "CIBW_CACHE_PATH": str(work / "cache"),
+        "CIBW_OUTPUT_DIR": str(output),
+        "CIBW_MANYLINUX_X86_64_IMAGE": route.image,
+        "CIBW_CONFIG_SETTINGS": f"target={row.target}",
+        "CIBW_CONTAINER_ENGINE": f"{_ENGINE}; disable_host_mount: True; create_args: {' '.join(create)}",
+        "CIBW_ENVIRONMENT": " ".join(f"{name}={value}" for name, value in inside.items()),
+        "CIBW_BUILD_VERBOSITY": "1",
+        # No configuration of the user's, for pip, uv or engines' prompts.
+        "PIP_CONFIG_FILE": os.devnull,
+    }
+
+
+def podman_arguments() -> list[str]:
+    """Arguments of ``podman create`` that this machine needs, from ``WHEELMARK_PODMAN_CREATE``."""
+    return os.environ.get("WHEELMARK_PODMAN_CREATE", "").split()
+
+
+def run(
+    command: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    show: bool = False,
+) -> str:
+    """Run a program; its output, shown to people as it comes where ``show``.
+
+    Raises:
+        CommandError: It ended with a failure.
+    """
+    lines = []
+    with subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=dict(environment) if environment is not None else None,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        for line in process.stdout or ():
+            lines.append(line)
+            if show:
+                sys.stderr.write(line)
+    if process.returncode:
+        raise CommandError(command, process.returncode, "".join(lines))
+    return "".join(lines)
+
+
+def rows(declaration: Declaration, named: str) -> tuple[TargetRow, ...]:
+    """The rows that this route builds: all for x86-64, or those named.
+
+    Raises:
+        ConfigError: A row for another CPU was named: the build lock holds torch's headers for x86-64 only, and the manylinux
+            image has no cross compiler.
+    """
+    found = tuple(
+        declaration.row(Target.parse(text.strip())) for text in named.split(",") if text.strip()
+    ) or tuple(row for row in declaration.targets if row.host is HostArch.X86_64)
+    for row in found:
+        if row.host is not HostArch.X86_64:
+            raise ConfigError(
+                f"{row.target} is for {row.host.value}; this route builds for x86_64",
+                cause="the manylinux image has no cross compiler",
+                fix=f"nox -s build -- --targets {row.target}",
+                reason="cibuildwheel-target",
+            )
+    return found
