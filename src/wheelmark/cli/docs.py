@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def generated(root: Path) -> dict[str, str]:
     """Relative path -> text of every generated file."""
     from wheelmark.config import FILE_NAME, load_declaration
-    from wheelmark.config.document import json_schema, reference
+    from wheelmark.config.document import json_schema, recipe_reference, recipe_schema, reference
     from wheelmark.config.matrix import ci_matrix, targets_table
     from wheelmark.verify import reasons
     from wheelmark.verify.policy import schema as policy
@@ -31,6 +31,8 @@ def generated(root: Path) -> dict[str, str]:
     files = {
         "docs/reference/wheelmark-toml.md": reference(),
         "docs/reference/wheelmark-toml.schema.json": json.dumps(json_schema(), indent=2) + "\n",
+        "docs/reference/image-recipes.md": recipe_reference(),
+        "docs/reference/image-recipes.schema.json": json.dumps(recipe_schema(), indent=2) + "\n",
         "docs/reference/command-line.md": command_line(),
         "docs/reference/kernel-manifest.md": kernel_manifest(),
         "docs/reference/reason-codes.md": reasons.as_markdown(),

@@ -18,12 +18,15 @@ from wheelmark.errors import ConfigError
 
 SCHEMA_VERSION = 1
 _DEEPEST = 4
+_VERSION = re.compile(r"3\.[0-9]{1,2}")
+_SITE = re.compile(r"/(usr|opt)/(.+/)?lib/.+")
+_OURS = ("dev.wheelmark.", "org.opencontainers.image.")
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*@sha256:[0-9a-f]{64}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Debian:
-    """`[debian]`: the operating system, from locked Debian packages. No maintainer script runs."""
+    """The operating system, from locked Debian packages. No maintainer script runs."""
 
     suite: str
     """For instance ``bookworm``."""
@@ -32,6 +35,7 @@ class Debian:
     suites: tuple[str, ...] = ()
     """Suites that packages come from; empty: ``suite`` with its ``-updates`` and ``-security``. All have to be there."""
     components: tuple[str, ...] = ("main",)
+    """Of the archive: ``main``, ``contrib``, ``non-free``."""
     waived: tuple[str, ...] = ()
     """Packages that others need and that are left out on purpose; what does not work without them goes into ``drop``."""
     drop: tuple[str, ...] = ()
@@ -48,7 +52,7 @@ class Debian:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Base:
-    """`[base]`: instead of `[debian]`, an image by digest, whose layers stay below ours."""
+    """Instead of `[debian]`, an image by digest, whose layers stay below ours."""
 
     image: str
     """``registry/repository@sha256:…``: of one platform's manifest."""
@@ -56,7 +60,7 @@ class Base:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PythonPlace:
-    """`[python]`: the interpreter in the operating system."""
+    """The interpreter in the operating system."""
 
     version: str
     """Minor version, ``3.11``."""
@@ -68,25 +72,27 @@ class PythonPlace:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dependencies:
-    """`[dependencies]`: the hash-locked closure below the payload."""
+    """The hash-locked closure below the payload."""
 
     lock: str
     """Lock file in ``lockfiles/``."""
     stand_in: str = ""
     """Lock file that is used where the closure's wheels are not fetched: everything else is then built and tested as it is,
-    and the image is marked as not releasable. Empty: such an image is not built."""
+    and the image is marked as not releasable. Empty: the closure is always fetched."""
     stand_in_without: tuple[str, ...] = ()
     """Packages of the stand-in that are left out of it: those that have no wheel for the image's platform."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageSettings:
-    """`[image]`: the configuration of the image."""
+    """How the image runs, and how large it may be."""
 
     user: int = 65532
     """Numeric user and group that it runs as; never 0."""
     entrypoint: tuple[str, ...] = ()
+    """Program and first arguments, without a shell; the program by its absolute path."""
     cmd: tuple[str, ...] = ()
+    """Arguments that whoever starts it may replace."""
     env: tuple[str, ...] = ()
     """``NAME=value``."""
     labels: tuple[str, ...] = ()
@@ -94,6 +100,7 @@ class ImageSettings:
     healthcheck: tuple[str, ...] = ()
     """Command, without a shell; for engines that run it (a Docker extension of the OCI configuration)."""
     working_dir: str = "/"
+    """Where it starts; unless it is the root, the user's home, which the user owns."""
     budget: int = 0
     """Bytes that the layers may have, compressed, without the dependencies' layer; 0 is no limit."""
 
@@ -177,6 +184,32 @@ def _check(recipe: ImageRecipe) -> None:
         if not path.startswith("/") or posixpath.normpath(path) != path:
             raise ConfigError(
                 f"{name}: {path!r} is no absolute path in its one spelling", reason="recipe-path"
+            )
+    if not _VERSION.fullmatch(recipe.python.version):
+        raise ConfigError(
+            f"{name}: python.version {recipe.python.version!r} is no minor version",
+            fix='write "3.11"',
+            reason="recipe-python",
+        )
+    if not _SITE.match(recipe.python.site):
+        raise ConfigError(
+            f"{name}: python.site {recipe.python.site!r} is no folder for modules",
+            cause="scripts and data go beside its lib folder, and /lib is a link into /usr",
+            fix='write "/usr/local/lib/python3.11/dist-packages"',
+            reason="recipe-path",
+        )
+    for program in (image.entrypoint[:1], image.healthcheck[:1]):
+        if program and not program[0].startswith("/"):
+            raise ConfigError(
+                f"{name}: {program[0]!r} is no absolute path",
+                cause="no shell looks programs up",
+                reason="recipe-path",
+            )
+    for text in image.labels:
+        if text.startswith(_OURS):
+            raise ConfigError(
+                f"{name}: the label {text.partition('=')[0]} is written by the builder",
+                reason="recipe-setting",
             )
     for text in (*image.env, *image.labels):
         if not text.partition("=")[1] or not text.partition("=")[0]:
