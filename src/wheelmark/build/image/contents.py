@@ -31,6 +31,7 @@ import mmap
 import posixpath
 import re
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
@@ -40,9 +41,9 @@ from wheelmark.build.image.debian import STATUS
 from wheelmark.build.image.merged import Merged, Place
 from wheelmark.errors import InputError
 from wheelmark.oci import types
-from wheelmark.oci.layer import Contents, Kind, walk_layer
+from wheelmark.oci.layer import Contents, Kind, LayerEntry, walk_layer
 from wheelmark.oci.layout import Layout
-from wheelmark.oci.types import ImageManifest
+from wheelmark.oci.types import Descriptor, ImageManifest
 
 _SHELLS = frozenset(
     {"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "csh", "tcsh", "fish", "busybox", "toybox"}
@@ -170,6 +171,99 @@ class _Object:
     loader: str
 
 
+@dataclasses.dataclass(kw_only=True)
+class _Scanned:
+    """One layer, read once: several images share the layers that take long."""
+
+    machine: str
+    folder: Path
+    entries: list[LayerEntry] = dataclasses.field(default_factory=list)
+    objects: dict[str, _Object] = dataclasses.field(default_factory=dict)
+    notes: dict[str, bytes] = dataclasses.field(default_factory=dict)
+    broken: list[Finding] = dataclasses.field(default_factory=list)
+
+    def read(self, opened: Layout, item: Descriptor) -> None:
+        """Read it to its end."""
+        with opened.open_blob(item) as blob:
+            for entry, contents in walk_layer(blob, item.media_type):
+                self.entries.append(entry)
+                if entry.kind is Kind.FILE:
+                    self._file(entry.path, entry.size, contents)
+            blob.check()
+
+    def _file(self, path: str, size: int, contents: Contents) -> None:
+        if path.startswith(f"{STATUS}/") and not path.endswith(".md5sums"):
+            self.notes[path] = contents.read(min(size, _TEXT))
+            return
+        head = contents.read(min(size, 64))
+        if not is_elf(head):
+            return
+        try:
+            with self._whole(head, contents) as data:
+                self._object(path, read_elf(data, symbols=False))
+        except InputError as error:
+            if error.reason.startswith("image-"):
+                raise  # the layer itself
+            self.broken.append(Finding(reason="contents-elf", path=path, text=error.what))
+
+    @contextlib.contextmanager
+    def _whole(self, head: bytes, contents: Contents) -> Iterator[bytes]:
+        """A file's bytes; large ones stay on disk, and only the pages that are looked at are read."""
+        if contents.left <= _IN_MEMORY:
+            yield head + b"".join(contents.chunks())
+            return
+        with tempfile.TemporaryFile(dir=self.folder) as stream:
+            stream.write(head)
+            for piece in contents.chunks():
+                stream.write(piece)
+            stream.flush()
+            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                yield cast("bytes", mapped)
+
+    def _object(self, path: str, elf: Elf) -> None:
+        if elf.machine_name in _GPU:
+            return
+        if elf.machine_name != self.machine:
+            text = f"it is for {elf.machine_name}, the image for {self.machine}"
+            self.broken.append(Finding(reason="contents-foreign", path=path, text=text))
+            return
+        loaders = [
+            bytes(elf.data[item.offset : item.offset + item.file_size])
+            for item in elf.segments
+            if item.type == _PT_INTERP
+        ]
+        dynamic = elf.dynamic
+        search = f"{dynamic.rpath}:{dynamic.runpath}".split(":") if dynamic else []
+        self.objects[path] = _Object(
+            needed=dynamic.needed if dynamic else (),
+            search=tuple(item for item in search if item),
+            loader=loaders[0].rstrip(b"\0").decode("utf-8", "replace") if loaders else "",
+        )
+
+
+_KEPT = 8
+"""Layers whose scan is kept."""
+_scans: dict[tuple[str, str, int, str], _Scanned] = {}
+_scanning = threading.Lock()
+
+
+def _scan(opened: Layout, item: Descriptor, machine: str, folder: Path) -> _Scanned:
+    """What a layer holds, from an earlier look of this process where the blob still has the bytes of its digest."""
+    key = (item.sha256, item.media_type, item.size, machine)
+    with _scanning:
+        known = _scans.get(key)
+        if known is not None:
+            with opened.open_blob(item) as blob:
+                blob.check()
+            return known
+        made = _Scanned(machine=machine, folder=folder)
+        made.read(opened, item)
+        while len(_scans) >= _KEPT:
+            _scans.pop(next(iter(_scans)))
+        _scans[key] = made
+        return made
+
+
 class _Look:
     """One image while it is read."""
 
@@ -185,63 +279,16 @@ class _Look:
     def read(self, opened: Layout, manifest: ImageManifest) -> None:
         """Every layer, bottom first."""
         for item in manifest.layers:
-            with opened.open_blob(item) as blob:
-                below = self.tree.begin()
-                for entry, contents in walk_layer(blob, item.media_type):
-                    self.tree.add(entry, below)
-                    if entry.kind is Kind.FILE:
-                        self._file(entry.path, entry.size, contents)
-                blob.check()
-
-    def _file(self, path: str, size: int, contents: Contents) -> None:
-        self.objects.pop(path, None)
-        if path.startswith(f"{STATUS}/") and not path.endswith(".md5sums"):
-            self._notes[path] = contents.read(min(size, _TEXT))
-            return
-        head = contents.read(min(size, 64))
-        if not is_elf(head):
-            return
-        try:
-            with self._whole(head, contents) as data:
-                self._object(path, read_elf(data, symbols=False))
-        except InputError as error:
-            if error.reason.startswith("image-"):
-                raise  # the layer itself
-            self._broken.append(Finding(reason="contents-elf", path=path, text=error.what))
-
-    @contextlib.contextmanager
-    def _whole(self, head: bytes, contents: Contents) -> Iterator[bytes]:
-        """A file's bytes; large ones stay on disk, and only the pages that are looked at are read."""
-        if contents.left <= _IN_MEMORY:
-            yield head + b"".join(contents.chunks())
-            return
-        with tempfile.TemporaryFile(dir=self._folder) as stream:
-            stream.write(head)
-            for piece in contents.chunks():
-                stream.write(piece)
-            stream.flush()
-            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                yield cast("bytes", mapped)
-
-    def _object(self, path: str, elf: Elf) -> None:
-        if elf.machine_name in _GPU:
-            return
-        if elf.machine_name != self._machine:
-            text = f"it is for {elf.machine_name}, the image for {self._machine}"
-            self._broken.append(Finding(reason="contents-foreign", path=path, text=text))
-            return
-        loaders = [
-            bytes(elf.data[item.offset : item.offset + item.file_size])
-            for item in elf.segments
-            if item.type == _PT_INTERP
-        ]
-        dynamic = elf.dynamic
-        search = f"{dynamic.rpath}:{dynamic.runpath}".split(":") if dynamic else []
-        self.objects[path] = _Object(
-            needed=dynamic.needed if dynamic else (),
-            search=tuple(item for item in search if item),
-            loader=loaders[0].rstrip(b"\0").decode("utf-8", "replace") if loaders else "",
-        )
+            scanned = _scan(opened, item, self._machine, self._folder)
+            below = self.tree.begin()
+            for entry in scanned.entries:
+                self.tree.add(entry, below)
+                if entry.kind is Kind.FILE:
+                    self.objects.pop(entry.path, None)
+                    self._notes.pop(entry.path, None)
+            self.objects |= scanned.objects
+            self._notes |= scanned.notes
+            self._broken += scanned.broken
 
     def findings(self) -> Iterator[Finding]:
         """Everything besides how the image starts and who may write."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from wheelmark.errors import BuildError, StateError
@@ -26,8 +28,7 @@ def put(layout: Path, made: Descriptor) -> None:
     """
     name = made.annotations[types.REFERENCE]
     try:
-        with (layout.parent / f".{layout.name}.lock").open("a") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
+        with _held(layout):
             others = [item for item in entries(layout) if item.annotations.get(types.REFERENCE) != name]
             kept = sorted(
                 [*others, made], key=lambda item: (item.annotations.get(types.REFERENCE, ""), item.sha256)
@@ -40,6 +41,17 @@ def put(layout: Path, made: Descriptor) -> None:
             _prune(layout)
     except OSError as error:
         raise StateError(f"cannot write {layout}: {error.strerror}", reason="image-write") from error
+
+
+@contextlib.contextmanager
+def _held(layout: Path) -> Iterator[None]:
+    """Hold the folder itself: a file for that would be one more in the layout, or beside it in the release."""
+    handle = os.open(layout, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def entries(layout: Path) -> tuple[Descriptor, ...]:
