@@ -180,7 +180,13 @@ def _check(recipe: ImageRecipe) -> None:
             fix="name a numeric user above 0",
             reason="recipe-user",
         )
-    for path in (recipe.python.site, recipe.python.executable, image.working_dir):
+    _check_python(recipe)
+    _check_settings(name, image)
+
+
+def _check_python(recipe: ImageRecipe) -> None:
+    name = recipe.path.name
+    for path in (recipe.python.site, recipe.python.executable, recipe.image.working_dir):
         if not path.startswith("/") or posixpath.normpath(path) != path:
             raise ConfigError(
                 f"{name}: {path!r} is no absolute path in its one spelling", reason="recipe-path"
@@ -198,6 +204,9 @@ def _check(recipe: ImageRecipe) -> None:
             fix='write "/usr/local/lib/python3.11/dist-packages"',
             reason="recipe-path",
         )
+
+
+def _check_settings(name: str, image: ImageSettings) -> None:
     for program in (image.entrypoint[:1], image.healthcheck[:1]):
         if program and not program[0].startswith("/"):
             raise ConfigError(
