@@ -13,6 +13,7 @@ import fcntl
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,10 @@ from wheelmark.lock.debian.machine import (
 
 _FORMAT = 1
 _TIMEOUT = 600
+_TRIES = 3
+_PAUSE = 1.0
+_BUSY = re.compile(r" {2}(?:429|5[0-9][0-9]) {2}")
+"""An HTTP status in apt's words."""
 _PRINTED = re.compile(
     r"^'(?P<url>\S+)' \S+ (?P<size>[0-9]+)(?: SHA256:(?P<sha256>[0-9a-f]{64}))?", re.MULTILINE
 )
@@ -259,7 +264,7 @@ class _Apt:
             "Acquire::Languages": "none",
             "Acquire::GzipIndexes": "false",
             "Acquire::PDiffs": "false",
-            "Acquire::Retries": "2",
+            "Acquire::Retries": "1",
             "Acquire::http::Timeout": str(self.timeout),
             "Acquire::https::Timeout": str(self.timeout),
             "Debug::NoLocking": "true",
@@ -267,7 +272,17 @@ class _Apt:
 
     def update(self) -> None:
         """Fetch the signed indexes, or find that they are the newest."""
-        self._run("apt-get", "-qq", "update", "--error-on=any")
+        command = ("apt-get", "-qq", "update", "--error-on=any")
+        for left in reversed(range(_TRIES)):
+            try:
+                self._run(*command)
+            except LockError as error:
+                # Debian 12's apt asks again after a broken connection, and not after a server's error.
+                if not left or not _BUSY.search(error.what):
+                    raise
+                time.sleep(_PAUSE)
+            else:
+                return
 
     def packages_files(
         self, sources: Sequence[AptSource], components: Sequence[str]

@@ -33,7 +33,7 @@ def version_key(text: str) -> VersionKey:
         epoch, rest = "0", text
     upstream, dash, revision = rest.rpartition("-")
     if not dash:
-        upstream, revision = rest, ""
+        upstream, revision = rest, "0"
     return _number(epoch), _part(upstream), _part(revision)
 
 
