@@ -84,6 +84,16 @@ def lock(session: nox.Session) -> None:
     """Write lockfiles/ from pyproject.toml and wheelmark.toml."""
     install(session, "tools.txt")
     wheelmark(session, "lock", *session.posargs)
+    if "--check" not in session.posargs:
+        session.run("python", "-m", "containers.manylinux.image", "--lock")
+
+
+@nox.session(default=False)
+def wheels(session: nox.Session) -> None:
+    """The payload's wheels by cibuildwheel in a container, gated and compared: `-- --targets cpu-x86_64 --image pinned`."""
+    install(session, "tools.txt")
+    session.install("--require-hashes", "--no-deps", "-r", str(ROOT / "lockfiles" / "cibuildwheel.txt"))
+    session.run("python", "-m", "containers.manylinux.wheels", *session.posargs)
 
 
 @nox.session(default=False)

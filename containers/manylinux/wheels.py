@@ -7,7 +7,8 @@
 5. Gates: those that ``wheelmark gate`` runs, as evidence that names the route.
 6. Compare: with the wheel of ``dist/``, where there is one.
 
-Results are in ``--output`` (default: ``.wheelmark/cibuildwheel``): ``<target>/<wheel>``, ``<target>/evidence``, ``<target>/route.json``.
+Results are in ``--output`` (default: ``.wheelmark/cibuildwheel``), a folder for each target: the wheel, ``again/`` with the second one,
+``evidence/`` and ``comparison.json``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import dataclasses
 import importlib.metadata
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -28,10 +30,18 @@ from importlib.resources import files
 from pathlib import Path
 
 from containers.manylinux.image import ROOT, make_image, say
+
 from wheelmark import digests
+from wheelmark.binaries.wheel import read_wheel
 from wheelmark.build.image.fetch import fetch_wheels
-from wheelmark.config import Declaration, HostArch, TargetRow, load_declaration
+from wheelmark.config import Declaration, HostArch, TargetRow
 from wheelmark.errors import BuildError, CommandError, ConfigError, Exit, ToolError, WheelmarkError
+from wheelmark.evidence import Evidence, Verdict
+from wheelmark.gates.comparison import Comparison, compare_wheels
+from wheelmark.pipeline import Progress, open_workspace
+from wheelmark.pipeline.elsewhere import gate_wheel
+from wheelmark.pipeline.progress import table
+from wheelmark.pipeline.workspace import Workspace
 from wheelmark.targets import Target
 
 SOURCES = ("wheelmark.toml", "pyproject.toml", "README.md", "LICENSE", "src", "kernels", "lockfiles", "sbom")
@@ -92,6 +102,7 @@ def prepare(image: str, cache: Path) -> Route:
             fix=f"apt-get install {_ENGINE}",
             reason="no-engine",
         )
+    os.environ.update(engine_settings(cache))
     version = run([_ENGINE, "--version"]).strip()
     if image == "pinned":
         name = pinned_image()
@@ -225,7 +236,7 @@ def _environment(route: Route, row: TargetRow, output: Path, work: Path, *, seco
         "UV_OFFLINE": "1",
         **(_SURROUNDINGS if second else {}),
     }
-    create = ["--network=none", f"--volume={route.wheelhouse}:{_HOUSE}:ro", *podman_arguments()]
+    create = ["--network=none", f"--volume={route.wheelhouse}:{_HOUSE}:ro"]
     return {
         **kept,
         "TMPDIR": str(work),
@@ -241,9 +252,28 @@ def _environment(route: Route, row: TargetRow, output: Path, work: Path, *, seco
     }
 
 
-def podman_arguments() -> list[str]:
-    """Arguments of ``podman create`` that this machine needs, from ``WHEELMARK_PODMAN_CREATE``."""
-    return os.environ.get("WHEELMARK_PODMAN_CREATE", "").split()
+def engine_settings(cache: Path) -> dict[str, str]:
+    """Environment variables for podman, unless the caller has a configuration of his own (``CONTAINERS_CONF``).
+
+    By default podman asks for higher limits than a process in a container may have, and for a journal and a systemd that are
+    not there.
+    """
+    if os.environ.get("CONTAINERS_CONF"):
+        return {}
+    limits = [
+        f'"{name}={soft}:{hard}"'
+        for name, number in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC))
+        for soft, hard in [resource.getrlimit(number)]
+        if resource.RLIM_INFINITY not in {soft, hard}
+    ]
+    path = cache / "containers.conf"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        f'[containers]\ndefault_ulimits = [{", ".join(limits)}]\nlog_driver = "k8s-file"\n'
+        '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n',
+        encoding="utf-8",
+    )
+    return {"CONTAINERS_CONF": str(path)}
 
 
 def run(
@@ -278,6 +308,58 @@ def run(
     return "".join(lines)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """One target's wheel, and what was found out about it."""
+
+    target: str
+    wheel: Path
+    evidence: tuple[Evidence, ...]
+    comparison: Comparison | None
+    """With the pipeline's wheel; ``None`` where there is none of the target."""
+
+
+def make(
+    route: Route, row: TargetRow, workspace: Workspace, *, output: Path, again: bool, against: Path
+) -> Result:
+    """Steps 3 to 6 for one target.
+
+    Args:
+        route: As ``prepare`` found it.
+        row: The target.
+        workspace: The project and its caches.
+        output: Folder of the target's results; emptied first.
+        again: Whether it is built a second time, and ``repeat`` run.
+        against: The pipeline's wheels.
+
+    Raises:
+        WheelmarkError: As ``build`` and ``gate_wheel``.
+    """
+    shutil.rmtree(output, ignore_errors=True)
+    name, data = build(route, row)
+    second = None
+    for folder, contents in (
+        (output, data),
+        *(((output / "again", build(route, row, second=True)[1]),) if again else ()),
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(contents)
+        second = folder / name if folder != output else None
+    evidence = gate_wheel(
+        workspace, output / name, row, route=route.as_json(), second=second, progress=Progress()
+    )
+    for item in evidence:
+        path = output / "evidence" / f"{item.gate}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(item.as_json(), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    comparison = None
+    if (against / name).is_file():
+        comparison = compare_wheels(read_wheel(against / name), read_wheel(output / name))
+        text = json.dumps(comparison.as_json(), indent=2, sort_keys=True) + "\n"
+        (output / "comparison.json").write_text(text, encoding="utf-8")
+    return Result(target=str(row.target), wheel=output / name, evidence=evidence, comparison=comparison)
+
+
 def rows(declaration: Declaration, named: str) -> tuple[TargetRow, ...]:
     """The rows that this route builds: all for x86-64, or those named.
 
@@ -297,3 +379,68 @@ def rows(declaration: Declaration, named: str) -> tuple[TargetRow, ...]:
                 reason="cibuildwheel-target",
             )
     return found
+
+
+def summary(results: Sequence[Result]) -> str:
+    """Tables for people: gates by target, and what differs from the pipeline's wheels."""
+    gates = tuple(dict.fromkeys(item.gate for result in results for item in result.evidence))
+    lines = []
+    for result in results:
+        words = {
+            item.gate: item.level.value if item.verdict is Verdict.PASSED else item.verdict.value
+            for item in result.evidence
+        }
+        if result.comparison is None:
+            compared = "no such wheel"
+        elif result.comparison.identical:
+            compared = "identical"
+        else:
+            compared = f"{len(result.comparison.differences)} facts differ"
+        lines.append((result.target, *(words.get(gate, "-") for gate in gates), compared))
+    text = table(("target", *gates, "the pipeline's"), lines)
+    for result in results:
+        if result.comparison is not None and result.comparison.differences:
+            facts = [
+                (item.where, item.what, item.first, item.second) for item in result.comparison.differences
+            ]
+            text += f"\n\n{result.target}\n{table(('where', 'what', 'pipeline', 'cibuildwheel'), facts)}"
+    return text
+
+
+def main() -> int:
+    """The command line; exit code 10 if a gate FAILED."""
+    parser = argparse.ArgumentParser(description="wheels by cibuildwheel, gated and compared")
+    parser.add_argument("--targets", default="", metavar="IDS", help="default: every target for x86-64")
+    parser.add_argument("--image", choices=("local", "pinned"), default="local")
+    parser.add_argument("--output", type=Path, default=ROOT / ".wheelmark" / "cibuildwheel")
+    parser.add_argument(
+        "--against", type=Path, default=ROOT / "dist" / "wheels", help="the pipeline's wheels"
+    )
+    parser.add_argument("--once", action="store_true", help="do not build again: the repeat gate is not run")
+    args = parser.parse_args()
+    workspace = open_workspace(project=ROOT)
+    try:
+        asked = rows(workspace.declaration, args.targets)
+        route = prepare(args.image, workspace.cache)
+        say(f"image: {route.image_digest}; {route.engine}; cibuildwheel {route.cibuildwheel}")
+        results = [
+            make(
+                route,
+                row,
+                workspace,
+                output=args.output / str(row.target),
+                again=not args.once,
+                against=args.against,
+            )
+            for row in asked
+        ]
+    except WheelmarkError as error:
+        print(f"wheels: {error}", file=sys.stderr)
+        return int(error.exit_code)
+    print(summary(results))
+    failed = any(item.verdict is Verdict.FAILED for result in results for item in result.evidence)
+    return int(Exit.GATE if failed else Exit.OK)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

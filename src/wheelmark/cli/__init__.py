@@ -29,6 +29,8 @@ COMMANDS = (
     "publish",
     "copy",
     "evidence",
+    "gate",
+    "compare",
     "verify",
     "facts",
     "policy",

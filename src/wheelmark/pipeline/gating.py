@@ -29,8 +29,16 @@ from wheelmark.gates.context import Context, Gate
 from wheelmark.gates.repeat import SecondBuild
 from wheelmark.lock.environment import locked_environment
 from wheelmark.pipeline.building import Built, BuiltWheel, read_built, read_inputs
+from wheelmark.pipeline.imagegating import NAMES as IMAGE_GATES
+from wheelmark.pipeline.imagegating import (
+    GatedImage,
+    gate_images,
+    image_contexts,
+    image_evidence_path,
+)
+from wheelmark.pipeline.imaging import ReleaseImage
 from wheelmark.pipeline.importing import SUFFIX, imports_of, merge
-from wheelmark.pipeline.planning import make_plan
+from wheelmark.pipeline.planning import PlannedTarget, make_plan
 from wheelmark.pipeline.progress import Progress, seconds
 from wheelmark.pipeline.workspace import Workspace, holding
 from wheelmark.release import Step, Steps
@@ -51,21 +59,42 @@ class Gated:
     resumed: bool
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tested:
+    """Every answer."""
+
+    wheels: tuple[Gated, ...]
+    images: tuple[GatedImage, ...]
+
+    @property
+    def all(self) -> tuple[Gated | GatedImage, ...]:
+        """Of wheels, then of images."""
+        return (*self.wheels, *self.images)
+
+
 def evidence_path(wheel: BuiltWheel, gate: str) -> str:
     """Where evidence stands, relative to the release directory."""
     return f"evidence/{Path(wheel.path).name}/{gate}.json"
 
 
 @holding
-def test(workspace: Workspace, progress: Progress) -> tuple[Gated, ...]:
+def test(workspace: Workspace, progress: Progress) -> Tested:
     """Run every gate that the declaration names for what was built.
 
     Raises:
-        StateError: Nothing was built, or a wheel changed since.
+        StateError: Nothing was built, or a wheel or an image changed since.
     """
     built = read_built(workspace)
     _check_sources(workspace, built)
-    contexts = _contexts(workspace, built, progress)
+    plan = {str(planned.row.target): planned for planned in make_plan(workspace).targets}
+    second = SecondBuild(
+        declaration=workspace.declaration,
+        targets=[wheel.target for wheel in built.wheels],
+        work=workspace.directory.state / "second-build",
+        environments=workspace.environments,
+        images=bool(built.images),
+    )
+    contexts = _contexts(workspace, built, plan, second, progress)
     work = [(wheel, gate) for wheel in built.wheels for gate in contexts[wheel.target].row.gates]
     together = [item for item in work if item[1] not in ALONE]
     alone = [item for item in work if item[1] in ALONE]
@@ -81,12 +110,23 @@ def test(workspace: Workspace, progress: Progress) -> tuple[Gated, ...]:
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             done = list(pool.map(one, ordered))
         done += [one(item) for item in alone]
+    planned = {target: item.image for target, item in plan.items() if item.image is not None}
+    with progress.stage("gates of images"):
+        images = gate_images(
+            workspace,
+            built.images,
+            image_contexts(workspace, built.images, planned, second.image),
+            progress,
+            wheelmark_digest=_own_digest(),
+        )
     order = {(wheel.path, gate): index for index, (wheel, gate) in enumerate(work)}
     results = sorted(done, key=lambda item: order[item.wheel.path, item.evidence.gate])
-    return _write_evidence(workspace, built, results)
+    return _write_evidence(workspace, built, results, images)
 
 
-def _write_evidence(workspace: Workspace, built: Built, results: Sequence[Gated]) -> tuple[Gated, ...]:
+def _write_evidence(
+    workspace: Workspace, built: Built, results: Sequence[Gated], images: Sequence[GatedImage]
+) -> Tested:
     """Put what counts into the release directory: this machine's evidence, and what other machines gave."""
     shown: list[Gated] = []
     keep: set[str] = set()
@@ -100,13 +140,17 @@ def _write_evidence(workspace: Workspace, built: Built, results: Sequence[Gated]
             run = mine.get(evidence.gate)
             took, resumed = (run.seconds, run.resumed) if run and not evidence.imported else (0.0, True)
             shown.append(Gated(wheel=wheel, evidence=evidence, seconds=took, resumed=resumed))
+    for item in images:
+        relative = image_evidence_path(item.image, item.evidence.gate)
+        workspace.directory.write(relative, digests.canonical_json(item.evidence.as_json()))
+        keep.add(relative)
     workspace.directory.remove_except("evidence", keep)
     workspace.remember(_RECORD, {path: digests.sha256_file(workspace.directory / path) for path in keep})
-    return tuple(shown)
+    return Tested(wheels=tuple(shown), images=tuple(images))
 
 
 def read_evidence(workspace: Workspace, built: Built) -> dict[str, tuple[tuple[str, Evidence], ...]]:
-    """Wheel path -> (evidence path, evidence) of every declared gate.
+    """Path of a wheel, or of an image's manifest -> (evidence path, evidence) of every gate that it is held to.
 
     Raises:
         StateError: A gate did not run on these bytes (reason ``not-tested``), or its evidence is not what ``test``
@@ -119,14 +163,24 @@ def read_evidence(workspace: Workspace, built: Built) -> dict[str, tuple[tuple[s
         extra = (f"{item.evidence.gate}{SUFFIX}" for item in imports_of(workspace.directory, wheel))
         gates += [gate for gate in extra if (workspace.directory / evidence_path(wheel, gate)).is_file()]
         found[wheel.path] = tuple(
-            _read_one(workspace, wheel, gate, written.get(evidence_path(wheel, gate))) for gate in gates
+            _read_one(workspace, wheel, gate, evidence_path(wheel, gate), written) for gate in gates
+        )
+    for image in built.images:
+        found[image.path] = tuple(
+            _read_one(workspace, image, gate, image_evidence_path(image, gate), written)
+            for gate in IMAGE_GATES
         )
     return found
 
 
-def _read_one(workspace: Workspace, wheel: BuiltWheel, gate: str, sha256: str | None) -> tuple[str, Evidence]:
-    relative = evidence_path(wheel, gate)
-    path = workspace.directory / relative
+def _read_one(
+    workspace: Workspace,
+    artifact: BuiltWheel | ReleaseImage,
+    gate: str,
+    relative: str,
+    written: Mapping[str, str],
+) -> tuple[str, Evidence]:
+    path, sha256 = workspace.directory / relative, written.get(relative)
     if sha256 is not None and path.is_file():
         if digests.sha256_file(path) != sha256:
             raise StateError(
@@ -136,10 +190,10 @@ def _read_one(workspace: Workspace, wheel: BuiltWheel, gate: str, sha256: str | 
                 reason="changed-since-test",
             )
         evidence = Evidence.from_json(strictjson.loads(path.read_bytes(), what=relative))
-        if evidence.subject == wheel.sha256 and evidence.gate == gate:
+        if evidence.subject == artifact.sha256 and evidence.gate == gate:
             return relative, evidence
     raise StateError(
-        f"gate {gate} has not run on {Path(wheel.path).name} as it is now",
+        f"gate {gate} has not run on {Path(artifact.path).name} as it is now",
         fix="nox -s test",
         reason="not-tested",
     )
@@ -158,17 +212,16 @@ def _check_sources(workspace: Workspace, built: Built) -> None:
         )
 
 
-def _contexts(workspace: Workspace, built: Built, progress: Progress) -> dict[str, Context]:
+def _contexts(
+    workspace: Workspace,
+    built: Built,
+    plan: Mapping[str, PlannedTarget],
+    second: SecondBuild,
+    progress: Progress,
+) -> dict[str, Context]:
     declaration = workspace.declaration
-    plan = {str(planned.row.target): planned for planned in make_plan(workspace).targets}
     environment = locked_environment(
         [workspace.build_lock], cache=workspace.environments, progress=progress.note
-    )
-    second = SecondBuild(
-        declaration=declaration,
-        targets=[wheel.target for wheel in built.wheels],
-        work=workspace.directory.state / "second-build",
-        environments=workspace.environments,
     )
     contexts = {}
     for wheel in built.wheels:
@@ -215,7 +268,7 @@ def _run_gate(
         evidence = Evidence.from_json(record.result["evidence"])
         return Gated(wheel=wheel, evidence=evidence, seconds=record.result["seconds"], resumed=True)
     begun = time.monotonic()
-    evidence = _judge(gate, context)
+    evidence = judge_gate(gate, context)
     took = round(time.monotonic() - begun, 3)
     if evidence.verdict is not Verdict.FAILED:
         steps.record(step, [], {"evidence": evidence.as_json(), "seconds": took})
@@ -225,7 +278,7 @@ def _run_gate(
     return Gated(wheel=wheel, evidence=evidence, seconds=took, resumed=False)
 
 
-def _judge(gate: Gate, context: Context) -> Evidence:
+def judge_gate(gate: Gate, context: Context) -> Evidence:
     """The gate's evidence; a gate that breaks is an answer too, and never a good one."""
     try:
         return gate.run(context)
