@@ -17,7 +17,16 @@ HELP = "install the hook that starts containers only from verified images, look 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's actions."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    install = actions.add_parser("install", help="write the engine's file and the hook's configuration")
+
+    def action(name: str, text: str) -> argparse.ArgumentParser:
+        # Without a default here, "--json" before the action's name would be overwritten.
+        sub = actions.add_parser(name, help=text, description=text)
+        sub.add_argument(
+            "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document on stdout"
+        )
+        return sub
+
+    install = action("install", "write the engine's file and the hook's configuration")
     _add_places(install)
     install.add_argument(
         "--policy", required=True, type=Path, metavar="FILE", help="the policy that decides at each start"
@@ -55,10 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("status", "say whether it is installed, and what keeps it from doing what it is for"),
         ("uninstall", "take it away from the engine; configuration, store and log stay"),
     ):
-        _add_places(actions.add_parser(name, help=text))
-    forget = actions.add_parser(
-        "forget", help="remove an image's evidence: containers of it will not start any more"
-    )
+        _add_places(action(name, text))
+    forget = action("forget", "remove an image's evidence: containers of it will not start any more")
     forget.add_argument("digest", metavar="DIGEST", help="sha256:… of its manifest")
     forget.add_argument("--store", type=Path, metavar="DIR", help="evidence store")
 

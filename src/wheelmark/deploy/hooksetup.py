@@ -62,7 +62,8 @@ class Setup:
 
     def hook_json(self) -> str:
         """The engine's file: isolated from the environment and the working folder, which are the container's."""
-        arguments = [self.python.name, "-I", "-m", MODULE, "--config", str(self.config_path)]
+        # The whole path once more as argv[0]: by it an interpreter finds the environment that it is of.
+        arguments = [str(self.python), "-I", "-m", MODULE, "--config", str(self.config_path)]
         value = {
             "version": "1.0.0",
             "hook": {

@@ -32,11 +32,11 @@ from wheelmark.oci import types
 from wheelmark.oci.layout import BLOBS, MAX_REFERRERS, Layout, LayoutWriter
 from wheelmark.oci.reference import LayoutReference, Location
 from wheelmark.oci.types import Descriptor, ImageManifest, Platform
-from wheelmark.verify import AuditLog, Policy, verify_image
+from wheelmark.verify import AuditLog, Policy, reasons, verify_image
 from wheelmark.verify.artifact import read_bounded
 from wheelmark.verify.bundle import LIMITS as BUNDLE_LIMITS
 from wheelmark.verify.handle import private_copies
-from wheelmark.verify.verdict import Report
+from wheelmark.verify.verdict import Report, refusal
 
 _BLOCK = 1 << 18
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -134,7 +134,18 @@ def pull(
     resolved = place.resolve()  # 1
     with private_copies(store.directory / TAKEN) as folder:
         copy = _Copy(place, folder / "image", progress)
-        image = copy.take(resolved, request.target)  # 2
+        try:
+            image = copy.take(resolved, request.target)  # 2
+        except InputError as error:
+            if (
+                error.reason not in reasons.TABLE
+                or reasons.answer_of(error.reason) is not reasons.Answer.REJECT
+            ):
+                raise
+            report = _refused(request, policy, error)  # bytes that are not what their digests say
+            if audit_log is not None:
+                audit_log.append(report, now=now)
+            return Pulled(report=report, resolved=resolved.digest, digest=resolved.digest)
         report = verify_image(  # 3
             copy.path,
             policy,
@@ -147,6 +158,7 @@ def pull(
             audit_log=audit_log,
             cache=store.cache(),
         )
+        report = dataclasses.replace(report, path=str(request.location))
         done = Pulled(report=report, resolved=resolved.digest, digest=image.digest)
         if not report.accepted:
             return done
@@ -164,6 +176,12 @@ def pull(
             name=request.engine_name,
         )
         return dataclasses.replace(done, name=request.engine_name)
+
+
+def _refused(request: PullRequest, policy: Policy, error: InputError) -> Report:
+    where = str(request.location)
+    verdict = refusal(where, error.reason, error.what)
+    return Report(path=where, policy=policy.source, verdicts=(verdict,), policy_sha256=policy.sha256)
 
 
 class _Copy:
