@@ -29,6 +29,16 @@ def run(args: argparse.Namespace) -> int:
         (wheel.target, wheel.path, size(wheel.size), wheel.sha256[:16], seconds(wheel.seconds))
         for wheel in built.wheels
     ]
+    rows += [
+        (
+            image.target,
+            f"images/{image.target}" + ("" if image.is_releasable else " (not releasable)"),
+            size(image.size),
+            image.sha256[:16],
+            "kept" if image.resumed else seconds(image.seconds),
+        )
+        for image in built.images
+    ]
     rows += [(item.target, f"not built: {item.reason}", "", "", "") for item in built.not_built]
     print(table(("target", "artifact", "size", "sha256", "time"), rows))
     for item in built.not_built:
@@ -37,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
     for wheel in built.wheels:
         for name in wheel.left_out:
             print(f"{wheel.target}: optional variant {name} was refused for this arch and left out")
+    for why in dict.fromkeys(image.stand_in for image in built.images if image.stand_in):
+        print(f"not releasable: {why}")
     if built.snapshot:
         print("snapshot: built from a tree that no commit describes")
     return 0

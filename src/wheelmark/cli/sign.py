@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Sign, then print what the release holds."""
     from wheelmark.manifest import Kind
+    from wheelmark.oci.types import read_manifest
     from wheelmark.pipeline import NOT_ASKED, Progress, sign
     from wheelmark.pipeline.progress import size, table
     from wheelmark.sign import Domain
@@ -42,8 +43,12 @@ def run(args: argparse.Namespace) -> int:
         words = release.levels[entry.target]
         level = words.get("correctness", "")
         rows.append((entry.path, size(entry.size), entry.sha256[:16], level))
+    for entry in release.of_kind(Kind.IMAGE):
+        parts = read_manifest((workspace.directory / entry.path).read_bytes()).layers
+        word = release.levels[entry.target].get("image-run", "")
+        rows.append((entry.subject_name, size(sum(part.size for part in parts)), entry.sha256[:16], word))
     rows += [(f"{item.target}: not built", "", "", item.reason) for item in release.not_built]
-    print(table(("artifact", "size", "sha256", "correctness"), rows))
+    print(table(("artifact", "size", "sha256", "runs"), rows))
     print(f"{len(signed.bundles)} bundles, signed by {signed.identity}")
     if signed.domain is Domain.EMBEDDED:
         print("trust: embedded. It proves integrity and that this machine signed; nothing more.")

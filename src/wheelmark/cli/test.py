@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from wheelmark.cli.arguments import add_workspace_arguments, workspace_of
 
 if TYPE_CHECKING:
-    from wheelmark.pipeline import Gated
+    from wheelmark.pipeline import Gated, GatedImage
 
 NAME = "test"
 HELP = "run every declared gate on the very bytes in the release directory"
@@ -30,12 +30,15 @@ def run(args: argparse.Namespace) -> int:
     from wheelmark.pipeline import Progress, test
     from wheelmark.pipeline.progress import table
 
-    results = test(workspace_of(args), Progress())
+    tested = test(workspace_of(args), Progress())
+    results = tested.all
     failed = [item for item in results if item.evidence.verdict is Verdict.FAILED]
     if args.json:
         print(json.dumps({"evidence": [item.evidence.as_json() for item in results]}, indent=2))
     else:
-        print(table(*_matrix(results)))
+        print(table(*_matrix(tested.wheels)))
+        if tested.images:
+            print(table(*_matrix(tested.images)))
         print("(a level: PASSED at that level)")
         for line in _exceptions(results):
             print(line)
@@ -46,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     return int(Exit.GATE if failed else Exit.OK)
 
 
-def _matrix(results: Sequence[Gated]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def _matrix(results: Sequence[Gated | GatedImage]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """One row a target, one column a gate: the level where it PASSED, else the verdict."""
     from wheelmark.evidence import Verdict
     from wheelmark.pipeline.progress import seconds
@@ -66,7 +69,7 @@ def _matrix(results: Sequence[Gated]) -> tuple[tuple[str, ...], list[tuple[str, 
     return ("target", *gates, "time"), body
 
 
-def _exceptions(results: Sequence[Gated]) -> list[str]:
+def _exceptions(results: Sequence[Gated | GatedImage]) -> list[str]:
     """What did not pass, said once for all targets that have it in common."""
     from wheelmark.evidence import Verdict
 

@@ -18,6 +18,7 @@ import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from wheelmark import digests, strictjson
 from wheelmark.binaries.elf import read_elf
@@ -26,6 +27,8 @@ from wheelmark.errors import CommandError, InputError
 from wheelmark.evidence import Evidence, Level, Verdict
 from wheelmark.gates.context import Context, SecondWheel
 from wheelmark.gates.contract import machine
+from wheelmark.gates.image.context import SecondImage
+from wheelmark.manifest import IMAGES
 
 NAME = "repeat"
 _SHOWN = 20
@@ -105,8 +108,10 @@ class SecondBuild:
     work: Path
     """Folder of its own; emptied first."""
     environments: Path
-    """Cache with the locked environments: these are inputs, checked by hash, and not built again."""
-    _wheels: Mapping[str, SecondWheel] | None = None
+    """Cache with the locked environments and fetched packages: inputs, checked by hash, and not built again."""
+    images: bool = False
+    """Whether images are built too."""
+    _report: Mapping[str, Any] | None = None
     _building: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def wheel(self, target: str) -> SecondWheel:
@@ -115,21 +120,45 @@ class SecondBuild:
         Raises:
             CommandError: The second build failed.
         """
-        with self._building:
-            if self._wheels is None:
-                self._wheels = self._build()
-            return self._wheels[target]
+        found = next(item for item in self._built()["wheels"] if item["target"] == target)
+        return SecondWheel(path=self._dist / found["path"], toolchain=found["toolchain"])
 
-    def _build(self) -> dict[str, SecondWheel]:
+    def image(self, target: str) -> SecondImage:
+        """The second image of one target.
+
+        Raises:
+            CommandError: The second build failed, or made no image of it.
+        """
+        for item in self._built()["images"]:
+            if item["target"] == target:
+                return SecondImage(layout=self._dist / IMAGES, sha256=item["sha256"], inputs=item["inputs"])
+        raise CommandError(
+            ["wheelmark", "build"],
+            0,
+            "",
+            cause=f"the second build made no image of {target}, where the first did",
+        )
+
+    @property
+    def _dist(self) -> Path:
+        return self.work / "dist"
+
+    def _built(self) -> Mapping[str, Any]:
+        with self._building:
+            if self._report is None:
+                self._report = self._build()
+            return self._report
+
+    def _build(self) -> Mapping[str, Any]:
         shutil.rmtree(self.work, ignore_errors=True)
         copy = self.work / "elsewhere" / "sources of a second build"
         _copy_sources(self.declaration, copy)
-        dist = self.work / "dist"
         command = [
             *(sys.executable, "-m", "wheelmark", "build", "--json", "--project", str(copy)),
-            *("--dist", str(dist), "--cache", str(self.work / "cache")),
+            *("--dist", str(self._dist), "--cache", str(self.work / "cache")),
             *("--environments", str(self.environments), "--snapshot"),
             *("--targets", ",".join(reversed(self.targets))),
+            *([] if self.images else ["--no-images"]),
         ]
         surroundings = {
             **os.environ,
@@ -156,11 +185,7 @@ class SecondBuild:
                 cause="the second build of the repeat gate failed where the first one did not",
                 fix="look for a path, locale or file mode that the build depends on",
             )
-        built = strictjson.load_object(done.stdout.encode(), what="report of the second build")
-        return {
-            item["target"]: SecondWheel(path=dist / item["path"], toolchain=item["toolchain"])
-            for item in built["wheels"]
-        }
+        return strictjson.load_object(done.stdout.encode(), what="report of the second build")
 
 
 def _copy_sources(declaration: Declaration, copy: Path) -> None:
@@ -168,7 +193,8 @@ def _copy_sources(declaration: Declaration, copy: Path) -> None:
     copy.mkdir(parents=True)
     ignore = shutil.ignore_patterns("__pycache__", "*.so", ".*")
     shutil.copyfile(declaration.root / FILE_NAME, copy / FILE_NAME)
-    for folder in (declaration.project.source.parts[0], "lockfiles", "sbom"):
+    recipes = {row.image.parts[0] for row in declaration.targets if row.image is not None}
+    for folder in (declaration.project.source.parts[0], "lockfiles", "sbom", *sorted(recipes)):
         if (declaration.root / folder).is_dir():
             shutil.copytree(declaration.root / folder, copy / folder, ignore=ignore)
     later = time.time() - _LATER

@@ -9,7 +9,8 @@ work is skipped by rehashed inputs. One run holds the directory at a time.
 """
 
 from wheelmark.pipeline.building import Built, BuiltWheel, build, read_built
-from wheelmark.pipeline.gating import Gated, read_evidence, test
+from wheelmark.pipeline.gating import Gated, Tested, read_evidence, test
+from wheelmark.pipeline.imagegating import GatedImage
 from wheelmark.pipeline.imageplan import NOT_ASKED, PlannedImage
 from wheelmark.pipeline.planning import Plan, PlannedTarget, make_plan
 from wheelmark.pipeline.progress import Progress
@@ -21,11 +22,13 @@ __all__ = [
     "Built",
     "BuiltWheel",
     "Gated",
+    "GatedImage",
     "Plan",
     "PlannedImage",
     "PlannedTarget",
     "Progress",
     "Signed",
+    "Tested",
     "Workspace",
     "build",
     "make_plan",

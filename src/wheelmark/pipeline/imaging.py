@@ -342,6 +342,12 @@ def detach(workspace: Workspace) -> None:
     )
 
 
+def derived_files(workspace: Workspace) -> frozenset[str]:
+    """Files of the layout that follow from its images, relative to the release directory."""
+    indexes = {_blob(item.sha256) for item in entries(workspace.directory / IMAGES) if item.is_index}
+    return frozenset({f"{IMAGES}/{layouts.INDEX}", f"{IMAGES}/{layouts.MARK}", *indexes})
+
+
 def _keep(root: Path, keep: Callable[[Descriptor], bool]) -> None:
     """Keep only some entries of the layout's list, and the blobs that they lead to."""
     listed = entries(root)

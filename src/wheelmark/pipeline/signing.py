@@ -2,15 +2,17 @@
 
 1. Everything that was built has evidence, and none of it is FAILED.  2. ``release.json`` closes.
 3. Statements: provenance once for the release; SBOM, test result and (where a scan was made) vulnerabilities for
-each wheel.  4. Each is signed and its bundle verified again.  5. A copy of the provenance bundle goes beside each
-wheel, so that one wheel verifies alone; the trusted root is exported as a convenience, never as a trust anchor.
+each wheel and each image.  4. Each is signed and its bundle verified again.  5. A copy of the provenance bundle goes
+beside each wheel, so that one wheel verifies alone; the bundles about an image are attached to it in the layout; the
+trusted root is exported as a convenience, never as a trust anchor.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import wheelmark
@@ -29,16 +31,19 @@ from wheelmark.attest.resource import Resource
 from wheelmark.attest.statement import Statement, Subject
 from wheelmark.errors import GateError
 from wheelmark.evidence import Evidence, Verdict
-from wheelmark.manifest import NAME, Entry, Kind, ReleaseManifest
-from wheelmark.pipeline.building import Built, read_built
+from wheelmark.manifest import IMAGES, NAME, Entry, Kind, ReleaseManifest, image_name
+from wheelmark.pipeline.building import Built, BuiltWheel, read_built
 from wheelmark.pipeline.gating import read_evidence
+from wheelmark.pipeline.imaging import ReleaseImage, derived_files, detach
 from wheelmark.pipeline.importing import imports_of
 from wheelmark.pipeline.progress import Progress
 from wheelmark.pipeline.workspace import Workspace, holding
+from wheelmark.publish import attach
 from wheelmark.release import ReleaseDirectory, Step, close_release, entry_for
 from wheelmark.release.close import BUNDLE_SUFFIX
 from wheelmark.sign import Domain, open_signer
 
+_AUDITS = ("audit", "image-audit")
 BUILDER_ID = "https://wheelmark.dev/builder/local/v1"
 """SLSA builder id of a build on the machine of whoever runs it: nothing isolates it from its user."""
 
@@ -68,6 +73,7 @@ def sign(workspace: Workspace, progress: Progress, *, domain: Domain, config: Pa
     built = read_built(workspace)
     evidence = read_evidence(workspace, built)
     _refuse_failed(evidence)
+    detach(workspace)
     release = _close(workspace, built, evidence)
     statements = make_statements(workspace, built, release, evidence)
     payloads = {name: statement.as_bytes() for name, statement in statements.items()}
@@ -93,6 +99,7 @@ def sign(workspace: Workspace, progress: Progress, *, domain: Domain, config: Pa
         )
         if record is not None:
             _remove_others(directory, set(record.outputs))
+            _attach(directory, built, payloads)
             progress.note(f"{len(signed.bundles)} bundles are signed already and unchanged")
             return signed
         with progress.stage(f"sign {len(payloads)} statements ({domain.value})"):
@@ -101,6 +108,7 @@ def sign(workspace: Workspace, progress: Progress, *, domain: Domain, config: Pa
                 for name, data in sorted(payloads.items())
             }
         written = _write(directory, built, {**fresh, **confirmed}, signer.trusted_root)
+        _attach(directory, built, payloads)
         workspace.steps.record(step, [*written, directory.manifest_path])
         return signed
 
@@ -139,6 +147,20 @@ def _write(
     return written
 
 
+def _attach(directory: ReleaseDirectory, built: Built, names: Iterable[str]) -> None:
+    """Attach to each image the provenance and the bundles about it."""
+    for image in built.images:
+        about = [name for name in names if name == "provenance" or name.startswith(f"{_stem(image)}.")]
+        for name in sorted(about):
+            bundle = (directory / f"bundles/{name}{BUNDLE_SUFFIX}").read_bytes()
+            attach(directory / IMAGES, f"sha256:{image.sha256}", bundle)
+
+
+def _stem(image: ReleaseImage) -> str:
+    """How names of statements about an image begin."""
+    return f"{image.target}.image"
+
+
 def _remove_others(directory: ReleaseDirectory, keep: set[str]) -> None:
     for folder in ("statements", "bundles", "trust", "report"):
         directory.remove_except(folder, keep)
@@ -174,6 +196,17 @@ def _close(
             add(path, Kind.KERNEL_MANIFEST if is_manifest else Kind.CODE_OBJECT, target=wheel.target)
         for path, _item in evidence[wheel.path]:
             add(path, Kind.EVIDENCE, target=wheel.target, describes=wheel.sha256)
+    shared = collections.Counter(path for image in built.images for path in image.parts)
+    for image in built.images:
+        add(image.path, Kind.IMAGE, target=image.target)
+        for path in image.parts:
+            add(path, Kind.IMAGE_PART, target=image.target if shared[path] == 1 else "")
+        add(image.sbom, Kind.SBOM, target=image.target, describes=image.sha256)
+        add(image.lock, Kind.LOCK)
+        if image.debian_lock:
+            add(image.debian_lock, Kind.DEBIAN_LOCK)
+        for path, _item in evidence[image.path]:
+            add(path, Kind.EVIDENCE, target=image.target, describes=image.sha256)
     return close_release(
         directory,
         project=project.name,
@@ -182,13 +215,23 @@ def _close(
         not_built=built.not_built,
         snapshot=built.snapshot,
         entries=entries.values(),
-        levels={
-            wheel.target: {
-                item.gate: f"{item.verdict.value}@{item.level.value}" for _path, item in evidence[wheel.path]
-            }
-            for wheel in built.wheels
-        },
+        levels=_levels(built, evidence),
+        derived=derived_files(workspace) if built.images else (),
     )
+
+
+def _levels(
+    built: Built, evidence: Mapping[str, tuple[tuple[str, Evidence], ...]]
+) -> dict[str, dict[str, str]]:
+    """Target -> gate -> word; names of gates say whether they are about the wheel or the image."""
+    words: dict[str, dict[str, str]] = {}
+    artifacts: list[BuiltWheel | ReleaseImage] = [*built.wheels, *built.images]
+    for artifact in artifacts:
+        found = {
+            item.gate: f"{item.verdict.value}@{item.level.value}" for _path, item in evidence[artifact.path]
+        }
+        words.setdefault(artifact.target, {}).update(found)
+    return words
 
 
 def make_statements(
@@ -199,19 +242,22 @@ def make_statements(
 ) -> dict[str, Statement]:
     """Name of the statement file (without suffix) -> statement; the same inputs give the same bytes."""
     statements = {"provenance": _provenance(workspace, built, release)}
-    for wheel in built.wheels:
-        name = Path(wheel.path).name
-        subject = (Subject(name=name, sha256=wheel.sha256),)
-        items = [item for _path, item in evidence[wheel.path]]
+    named: list[tuple[str, str, BuiltWheel | ReleaseImage]] = [
+        (Path(wheel.path).name, Path(wheel.path).name, wheel) for wheel in built.wheels
+    ]
+    named += [(_stem(image), image_name(image.target), image) for image in built.images]
+    for name, subject_name, artifact in named:
+        subject = (Subject(name=subject_name, sha256=artifact.sha256),)
+        items = [item for _path, item in evidence[artifact.path]]
         statements[f"{name}.sbom"] = Statement(
             subjects=subject,
             predicate_type=SBOM,
-            predicate=sbom_predicate((workspace.directory / wheel.sbom).read_bytes()),
+            predicate=sbom_predicate((workspace.directory / artifact.sbom).read_bytes()),
         )
         statements[f"{name}.test-result"] = Statement(
             subjects=subject, predicate_type=TEST_RESULT, predicate=TestResult.of(items).as_predicate()
         )
-        scan = next((Scan.of(item) for item in items if item.gate == "audit"), None)
+        scan = next((Scan.of(item) for item in items if item.gate in _AUDITS), None)
         if scan is not None:
             statements[f"{name}.vulnerabilities"] = Statement(
                 subjects=subject, predicate_type=VULNS, predicate=scan.as_predicate()
@@ -231,6 +277,10 @@ def _provenance(workspace: Workspace, built: Built, release: ReleaseManifest) ->
     dependencies += [
         Resource(name=f"toolchain/{wheel.target}", digest={"sha256": wheel.toolchain})
         for wheel in built.wheels
+    ]
+    dependencies += [
+        Resource(name=f"image-inputs/{image.target}", digest={"sha256": image.inputs})
+        for image in built.images
     ]
     provenance = Provenance(
         external_parameters={

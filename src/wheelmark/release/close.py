@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from wheelmark import digests
@@ -29,8 +29,13 @@ def entry_for(
     )
 
 
-def check_accounted(root: Path, entries: Iterable[Entry]) -> None:
+def check_accounted(root: Path, entries: Iterable[Entry], *, derived: Collection[str] = ()) -> None:
     """Refuse a file under ``root`` that neither ``entries`` nor the fixed layout accounts for.
+
+    Args:
+        root: The release directory.
+        entries: What is listed.
+        derived: Further files that follow from what is listed: the list of the images' layout.
 
     Raises:
         StateError: There is one, or a link (reason ``unaccounted-file``).
@@ -38,9 +43,9 @@ def check_accounted(root: Path, entries: Iterable[Entry]) -> None:
     listed = {entry.path for entry in entries}
     wheels = {path for path in listed if path.startswith("wheels/")}
     for name in digests.tree_files(root):
-        derived = name == NAME or name.startswith(_LATER)
+        later = name == NAME or name.startswith(_LATER)
         beside = name.endswith(BUNDLE_SUFFIX) and name.removesuffix(BUNDLE_SUFFIX) in wheels
-        if (root / name).is_symlink() or not (name in listed or derived or beside):
+        if (root / name).is_symlink() or not (name in listed or name in derived or later or beside):
             raise StateError(
                 f"{root / name} is not part of this release",
                 cause="a file was put there by hand, or comes from another tool",
@@ -59,6 +64,7 @@ def close_release(
     snapshot: bool,
     entries: Iterable[Entry],
     levels: Mapping[str, Mapping[str, str]],
+    derived: Collection[str] = (),
 ) -> ReleaseManifest:
     """Write ``release.json`` once everything that it lists is in place.
 
@@ -74,6 +80,6 @@ def close_release(
         entries=tuple(sorted(entries)),
         levels=levels,
     )
-    check_accounted(directory.root, release.entries)
+    check_accounted(directory.root, release.entries, derived=derived)
     directory.write(NAME, release.as_bytes())
     return release

@@ -17,7 +17,10 @@ from pathlib import Path
 from wheelmark import digests, manifest
 from wheelmark.errors import BusyError, StateError
 
-FOLDERS = ("wheels", "kernels", "sbom", "locks", "evidence", "statements", "bundles", "trust", "report")
+FOLDERS = (
+    *("wheels", "kernels", "images", "sbom", "locks", "evidence"),
+    *("statements", "bundles", "trust", "report"),
+)
 """Every folder that a release directory may hold."""
 
 
