@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from wheelmark import digests
@@ -49,6 +49,8 @@ _ROOT_FOLDERS: Mapping[str, tuple[str, ...]] = {
 """Links in the root into /usr, by architecture: where the ABI has the loader."""
 _CONTROL_LIMITS = LayerLimits(entries=1000, total=64 << 20)
 _DATA_LIMITS = LayerLimits(entries=100_000, total=8 << 30)
+_REASONS = {"image-path": "deb-path", "image-limit": "deb-limit"}
+"""Of the tar reader -> of this module."""
 _SMALL = 4 << 20
 """Bytes of one control file."""
 _CERTIFICATE = 1 << 20
@@ -129,25 +131,20 @@ class _Package:
                 stream.seek(0)
                 deb = Deb(stream, self._origin)
                 control = self._control(deb.member("control.tar"))
-                for entry, contents in self._walk(deb.member("data.tar"), _DATA_LIMITS):
+                for entry, contents in walk_layer(deb.member("data.tar"), types.LAYER, limits=_DATA_LIMITS):
                     self._take(entry, contents)
                 deb.finish()
+        except InputError as error:
+            text, reason = error.what.removeprefix("layer: "), _REASONS.get(error.reason, "deb-tar")
+            raise self._error(text, reason) from error
         except OSError as error:
             raise self._error(f"cannot read {path}: {error.strerror}", "deb-missing") from error
         self._note(control)
 
-    def _walk(self, stream: Readable, limits: LayerLimits) -> Iterator[tuple[LayerEntry, Contents]]:
-        reasons = {"image-path": "deb-path", "image-limit": "deb-limit"}
-        try:
-            yield from walk_layer(stream, types.LAYER, limits=limits)
-        except InputError as error:
-            text = error.what.removeprefix("layer: ")
-            raise self._error(text, reasons.get(error.reason, "deb-tar")) from error
-
     def _control(self, stream: Readable) -> dict[str, bytes]:
         """The control files by name; scripts are noted."""
         found: dict[str, bytes] = {}
-        for entry, contents in self._walk(stream, _CONTROL_LIMITS):
+        for entry, contents in walk_layer(stream, types.LAYER, limits=_CONTROL_LIMITS):
             if entry.kind is Kind.FILE:
                 if entry.size > _SMALL:
                     raise self._error(f"control file {entry.path} has {entry.size:,} bytes", "deb-limit")

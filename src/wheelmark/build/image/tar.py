@@ -88,7 +88,7 @@ def _split(stored: bytes) -> tuple[bytes, bytes]:
         return b"", b""
     if len(stored) <= _NAME:
         return b"", stored
-    cut = stored.rfind(b"/", 0, _PREFIX + 1)
+    cut = stored.rfind(b"/", 0, min(_PREFIX + 1, len(stored) - 1))  # not the slash that ends a folder's name
     if cut <= 0 or not 0 < len(stored) - cut - 1 <= _NAME:
         return b"", b""
     return stored[:cut], stored[cut + 1 :]
