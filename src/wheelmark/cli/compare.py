@@ -39,5 +39,5 @@ def run(args: argparse.Namespace) -> int:
     if found.identical:
         print(f"identical: {found.same_files} files, sha256 {found.first}")
     else:
-        print(f"{found.same_files} files are the same, {len(rows)} facts differ")
+        print(f"{found.same_files} files are the same; facts that differ: {len(rows)}")
     return 0
