@@ -60,18 +60,15 @@ def read_folder(folder: Path, *, ecosystem: str) -> Advisories:
             fix=f"write {MANIFEST} ({_FIX})",
             reason="audit-manifest",
         )
-    manifest = _manifest(strictjson.load_object(path.read_bytes(), what=MANIFEST), ecosystem)
+    manifest = _manifest(strictjson.load_object(_read(path, MANIFEST), what=MANIFEST), ecosystem)
     names = [name for name in digests.tree_files(folder) if name.endswith(".json") and name != MANIFEST]
     lines, found = [], []
-    wanted = ecosystem.encode()
     for name in names:
-        data = (folder / name).read_bytes()
+        data = _read(folder / name, name)
         lines.append(f"{digests.sha256(data)}  {name}\n")
-        # Debian's whole database has some ten thousand files: those of other ecosystems are not parsed.
-        if wanted in data or b"\\u" in data:
-            advisory = _advisory(strictjson.load_object(data, what=name), name)
-            if any(package_name(entry, ecosystem) for entry in advisory["affected"]):
-                found.append(advisory)
+        advisory = _advisory(strictjson.load_object(data, what=name), name)
+        if any(package_name(entry, ecosystem) for entry in advisory["affected"]):
+            found.append(advisory)
     if manifest.get("sha256") not in {None, digests.sha256("".join(lines).encode())}:
         raise InputError("the advisories are not those that the manifest names", reason="audit-data")
     packages = manifest["coverage"]["packages"]
@@ -82,6 +79,13 @@ def read_folder(folder: Path, *, ecosystem: str) -> Advisories:
         advisories=tuple(found),
         count=len(names),
     )
+
+
+def _read(path: Path, name: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read the advisory {name}: {error.strerror}", reason="audit-data") from error
 
 
 def package_name(entry: Mapping[str, Any], ecosystem: str) -> str:

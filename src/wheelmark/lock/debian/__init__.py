@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wheelmark.lock.debian.advisories import DebianAdvisories, Finding, affected, read_debian_advisories
+from wheelmark.lock.debian.advisories import DebianAdvisories, Finding, read_debian_advisories
 from wheelmark.lock.debian.compare import PackageChange, compare_locks
 from wheelmark.lock.debian.document import (
     DebianLock,
@@ -39,7 +39,6 @@ __all__ = [
     "PackageChange",
     "Patience",
     "SignedIndex",
-    "affected",
     "compare_locks",
     "debian_inputs",
     "debian_lock_path",

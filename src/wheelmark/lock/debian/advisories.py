@@ -117,21 +117,6 @@ def read_debian_advisories(folder: Path, *, suite: str) -> DebianAdvisories:
     )
 
 
-def affected(lock: DebianLock, folder: Path) -> tuple[Finding, ...]:
-    """What the advisories of a folder say about a lock.
-
-    Raises:
-        InputError: As ``read_debian_advisories`` and ``DebianAdvisories.affecting``; also where the data does not cover a
-            source package of the lock (``audit-coverage``).
-    """
-    data = read_debian_advisories(folder, suite=lock.suite)
-    found = data.affecting(lock)
-    outside = data.outside(lock)
-    if outside and not found:
-        raise InputError(f"the advisories do not cover {', '.join(outside[:8])}", reason="audit-coverage")
-    return found
-
-
 def _finding(
     advisory: Mapping[str, Any], entry: Mapping[str, Any], source: str, version: str, packages: list[str]
 ) -> Finding:
