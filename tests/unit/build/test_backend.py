@@ -178,3 +178,14 @@ def test_this_repositorys_payload_names_this_version_and_installs_nothing_withou
     assert [line.rpartition("/")[2] for line in locked] == ["nox.txt", "tools.txt", "build.txt"]
     assert all("--require-hashes --no-deps" in line for line in locked)
     assert own.endswith("--no-deps --no-build-isolation {package}/..")
+
+
+def test_the_workflow_builds_every_row_that_this_route_has() -> None:
+    rows = tomllib.loads((ROOT / "wheelmark.toml").read_text())["targets"]
+    (line,) = [
+        line
+        for line in (ROOT / ".github" / "workflows" / "wheels.yml").read_text().splitlines()
+        if line.strip().startswith("target: [")
+    ]
+    named = line.partition("[")[2].rstrip("]").split(", ")
+    assert named == [row["target"] for row in rows if row["host"] == "x86_64"]
