@@ -49,6 +49,8 @@ _ROOT_FOLDERS: Mapping[str, tuple[str, ...]] = {
 """Links in the root into /usr, by architecture: where the ABI has the loader."""
 _CONTROL_LIMITS = LayerLimits(entries=1000, total=64 << 20)
 _DATA_LIMITS = LayerLimits(entries=100_000, total=8 << 30)
+_FREE, _RATIO = 64 << 20, 200
+"""Bytes that any package may unpack to, and how many more a byte of it: real ones stay below 20."""
 _REASONS = {"image-path": "deb-path", "image-limit": "deb-limit"}
 """Of the tar reader -> of this module."""
 _SMALL = 4 << 20
@@ -131,7 +133,9 @@ class _Package:
                 stream.seek(0)
                 deb = Deb(stream, self._origin)
                 control = self._control(deb.member("control.tar"))
-                for entry, contents in walk_layer(deb.member("data.tar"), types.LAYER, limits=_DATA_LIMITS):
+                most = min(_DATA_LIMITS.total, _FREE + _RATIO * path.stat().st_size)
+                limits = dataclasses.replace(_DATA_LIMITS, total=most)
+                for entry, contents in walk_layer(deb.member("data.tar"), types.LAYER, limits=limits):
                     self._take(entry, contents)
                 deb.finish()
         except InputError as error:

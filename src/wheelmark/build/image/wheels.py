@@ -113,7 +113,10 @@ class _Layout:
     def _check_python(self) -> None:
         for text in self._wheel.metadata.get("requires-python", ()):
             try:
-                fits = SpecifierSet(text).contains(self._python.version)
+                # The recipe says a minor version; which patch the system has is the lock's business.
+                fits = any(
+                    SpecifierSet(text).contains(f"{self._python.version}.{patch}") for patch in (0, 99)
+                )
             except InvalidSpecifier as error:
                 raise self._error(f"its Requires-Python is {text[:100]!r}") from error
             if not fits:

@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import tarfile
+from collections.abc import Callable
 
 import pytest
 
@@ -100,12 +101,13 @@ def test_sources_may_agree_and_may_not_differ() -> None:
     made.file("a", b"same", origin="two")
     made.folder("f")
     made.folder("f")
-    for attempt in (
+    attempts: list[Callable[[], object]] = [
         lambda: made.file("a", b"other", origin="three"),
         lambda: made.file("a", b"same", mode=EXECUTABLE),
         lambda: made.link("a", "b"),
         lambda: made.folder("f", mode=SHARED),
-    ):
+    ]
+    for attempt in attempts:
         with pytest.raises(BuildError) as caught:
             attempt()
         assert caught.value.reason == "image-conflict"
