@@ -75,7 +75,7 @@ def gate_wheel(
             build_python=locked_environment(
                 [workspace.build_lock], cache=workspace.environments, progress=progress.note
             ).python,
-            declared_variants=_declared(workspace.declaration, row, found),
+            declared_variants=declared_in(found, workspace.declaration, row),
             toolchain=toolchain,
             second=lambda: SecondWheel(path=second or wheel, toolchain=toolchain),
         )
@@ -98,10 +98,18 @@ def _embedded(wheel: Wheel, folder: Path) -> Path:
     return path
 
 
-def _declared(declaration: Declaration, row: TargetRow, wheel: Wheel) -> dict[str, tuple[str, ...]]:
-    """Variants that have to be there: all that are declared, without optional ones that the wheel lacks.
+def declared_in(wheel: Wheel, declaration: Declaration, row: TargetRow) -> dict[str, tuple[str, ...]]:
+    """Variants that have to be in a wheel: all that are declared, without optional ones that it lacks.
 
     The pipeline knows which optional variants a compiler refused; of another's wheel only their absence is known.
+
+    Args:
+        wheel: The wheel.
+        declaration: The project.
+        row: The target that it is for.
+
+    Returns:
+        Kernel -> names of its variants; empty for a CPU.
     """
     if not row.target.is_gpu:
         return {}
