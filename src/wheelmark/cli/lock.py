@@ -136,4 +136,6 @@ def _changes(result: LockResult) -> list[str]:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    # One write a line: several packages and architectures are worked on at once.
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
