@@ -29,6 +29,9 @@ class Place:
         return self.kind is Kind.FOLDER and self.mode & 0o1002 == 0o1002  # noqa: PLR2004 - sticky, writable by others
 
 
+_FOLDER = Place(kind=Kind.FOLDER, mode=0o755, uid=0, gid=0, size=0, link="")
+
+
 class Merged:
     """The tree of an image, by path without the first ``/``."""
 
@@ -56,6 +59,9 @@ class Merged:
             return
         if not entry.path:
             return
+        while folder and folder not in self.places:  # engines make what an archive leaves out
+            self.places[folder] = _FOLDER
+            folder = posixpath.dirname(folder)
         if entry.kind is not Kind.FOLDER and entry.path in self.places:
             self._remove([path for path in below if path.startswith(f"{entry.path}/")])
         if entry.kind is Kind.HARD_LINK:

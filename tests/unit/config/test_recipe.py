@@ -1,0 +1,102 @@
+"""Image recipes: the repository's own, what extends means, and every refusal."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import jsonschema_rs
+import pytest
+
+from wheelmark.config.document import recipe_schema
+from wheelmark.config.recipe import load_recipe
+from wheelmark.errors import ConfigError
+
+ROOT = Path(__file__).parents[3]
+GOOD = """\
+schema = 1
+[debian]
+suite = "bookworm"
+packages = ["base-files"]
+[python]
+version = "3.11"
+executable = "/usr/bin/python3.11"
+site = "/usr/local/lib/python3.11/dist-packages"
+[dependencies]
+lock = "runtime-cpu.txt"
+"""
+
+
+def refusal(folder: Path, text: str) -> str:
+    path = folder / "demo.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(path)
+    return caught.value.reason
+
+
+def test_recipes_of_this_repository_are_read() -> None:
+    paths = [path for path in sorted((ROOT / "containers").glob("*-*.toml")) if path.name != "digests.toml"]
+    assert {path.stem for path in paths} >= {"cpu-x86_64", "cpu-aarch64", "cuda-sm90", "rocm-gfx942"}
+    schema = jsonschema_rs.Draft202012Validator(recipe_schema())
+    for path in paths:
+        recipe = load_recipe(path)
+        assert recipe.debian is not None
+        assert recipe.image.user == 65532
+        assert (ROOT / "lockfiles" / recipe.dependencies.lock).is_file()
+        schema.validate(tomllib.loads(path.read_text()))
+
+
+def test_a_recipe_goes_over_what_it_extends(tmp_path: Path) -> None:
+    (tmp_path / "below.toml").write_text(GOOD + '[image]\nuser = 7\nenv = ["A=1", "B=2"]\n')
+    top = tmp_path / "top.toml"
+    top.write_text('schema = 1\nextends = "below.toml"\n[image]\nenv = ["C=3"]\n')
+    recipe = load_recipe(top)
+    assert (recipe.image.user, recipe.image.env, recipe.path) == (7, ("C=3",), top)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "schema-version"),
+        ("schema = 2\n", "schema-version"),
+        ("schema = true\n", "schema-version"),
+        ("schema =\n", "toml-syntax"),
+        ('schema = 1\nextends = "../x.toml"\n', "recipe-extends"),
+        ('schema = 1\nextends = "demo.toml"\n', "recipe-extends"),
+        ("schema = 1\nextends = 1\n", "recipe-extends"),
+        ('schema = 1\nextends = "absent.toml"\n', "unreadable"),
+        ("schema = 1\n", "missing-key"),
+        (GOOD + "unknown = 1\n", "unknown-key"),
+        (GOOD.replace('["base-files"]', '"base-files"'), "wrong-type"),
+        (GOOD.replace('["base-files"]', "[]"), "recipe-system"),
+        (GOOD + f'[base]\nimage = "x@sha256:{"0" * 64}"\n', "recipe-system"),
+        (
+            GOOD.replace(
+                '[debian]\nsuite = "bookworm"\npackages = ["base-files"]', '[base]\nimage = "x:latest"'
+            ),
+            "recipe-base",
+        ),
+        (GOOD + "[image]\nuser = 0\n", "recipe-user"),
+        (GOOD + "[image]\nuser = -1\n", "recipe-user"),
+        (GOOD + '[image]\nworking_dir = "home"\n', "recipe-path"),
+        (GOOD + '[image]\nworking_dir = "/a/../b"\n', "recipe-path"),
+        (GOOD + '[image]\nentrypoint = ["python3"]\n', "recipe-path"),
+        (GOOD + '[image]\nhealthcheck = ["python3"]\n', "recipe-path"),
+        (GOOD.replace("/usr/local/lib/python3.11/dist-packages", "/lib/python3"), "recipe-path"),
+        (GOOD.replace("/usr/local/lib/python3.11/dist-packages", "/opt/site"), "recipe-path"),
+        (GOOD.replace('"3.11"', '"3.11.2"'), "recipe-python"),
+        (GOOD + '[image]\nenv = ["NOTHING"]\n', "recipe-setting"),
+        (GOOD + '[image]\nlabels = ["=x"]\n', "recipe-setting"),
+        (GOOD + '[image]\nlabels = ["dev.wheelmark.releasable=true"]\n', "recipe-setting"),
+    ],
+)
+def test_recipes_that_are_refused(tmp_path: Path, text: str, reason: str) -> None:
+    assert refusal(tmp_path, text) == reason
+
+
+def test_an_unknown_key_gets_a_suggestion(tmp_path: Path) -> None:
+    path = tmp_path / "demo.toml"
+    path.write_text(GOOD + '[image]\nentry_point = ["/x"]\n')
+    with pytest.raises(ConfigError, match="did you mean 'entrypoint'"):
+        load_recipe(path)
