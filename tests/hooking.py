@@ -26,6 +26,8 @@ from wheelmark.oci.reference import parse_location
 from wheelmark.oci.types import Descriptor
 from wheelmark.verify import AuditLog, load_policy
 
+REFUSED = {126, 127}
+"""Of podman run where a hook refused; 127 where the text says that a file is not there."""
 SAYS = "hello from the image\n"
 PROGRAM = (
     '#include <unistd.h>\nint main() { return write(1, "hello from the image\\n", 21) == 21 ? 0 : 1; }\n'
@@ -182,7 +184,8 @@ class Host:
         if done.code == 0:
             assert done.out == SAYS
             return True
-        assert (done.code, done.out) == (126, "")
+        assert done.code in REFUSED
+        assert done.out == ""
         assert "wheelmark: refused" in done.err
         return False
 

@@ -208,7 +208,10 @@ class EvidenceStore:
             raise self._changed(sha256, error.what) from error
         if set(record) != _MEMBERS or record["schema"] != SCHEMA or record["manifest"] != sha256:
             raise self._changed(sha256, "its record is another one's, or of another version")
-        names = [record["config"], *record["indexes"], *record["bundles"]]
+        lists = [record["indexes"], record["bundles"]]
+        if not all(isinstance(item, list) for item in lists):
+            raise self._changed(sha256, "its record has another form")
+        names = [record["config"], *lists[0], *lists[1]]
         if not all(isinstance(name, str) and _DIGEST.fullmatch(name) for name in names):
             raise self._changed(sha256, "its record names what is no digest")
         return record

@@ -8,6 +8,7 @@ import datetime as dt
 import importlib
 import json
 import os
+import secrets
 import shutil
 import socket
 import statistics
@@ -59,7 +60,9 @@ def domain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, For
 @contextlib.contextmanager
 def opened(program: bytes, domain: tuple[Path, Forge], driver: str) -> Iterator[Host]:
     # A short path: sockets lie under it.
-    folder = Path(tempfile.mkdtemp(prefix="wm-"))
+    # podman makes a repository's name of a path, and not of every one.
+    folder = Path(tempfile.gettempdir()) / f"wmh{secrets.token_hex(4)}"
+    folder.mkdir(mode=0o700)
     with pytest.MonkeyPatch.context() as patch:
         (folder / "containers.conf").write_text(hooking.ENGINE, encoding="utf-8")
         patch.setenv("CONTAINERS_CONF", str(folder / "containers.conf"))
@@ -91,7 +94,10 @@ def bare(program: bytes, domain: tuple[Path, Forge]) -> Iterator[Host]:
 
 @pytest.mark.parametrize("driver", ["overlay", "vfs"])
 def test_a_verified_image_starts_and_the_time_is_reported(
-    program: bytes, domain: tuple[Path, Forge], driver: str, record_property: Callable[[str, object], None]
+    program: bytes,
+    domain: tuple[Path, Forge],
+    driver: str,
+    record_testsuite_property: Callable[[str, object], None],
 ) -> None:
     with opened(program, domain, driver) as host:
         pulled = host.pull(host.layout("good"), GOOD)
@@ -103,8 +109,8 @@ def test_a_verified_image_starts_and_the_time_is_reported(
         assert (entry["accepted"], entry["sha256"]) == (True, pulled.digest.removeprefix("sha256:"))
         assert entry["policySha256"]
         seconds = _seconds_of_the_hook(host)
-        record_property("hook_seconds_median", round(statistics.median(seconds), 3))
-        record_property("hook_seconds_least", round(min(seconds), 3))
+        record_testsuite_property(f"hook_{driver}_seconds_median", round(statistics.median(seconds), 3))
+        record_testsuite_property(f"hook_{driver}_seconds_least", round(min(seconds), 3))
 
 
 def _seconds_of_the_hook(host: Host) -> list[float]:
@@ -212,7 +218,8 @@ def test_a_configuration_that_others_can_write_or_that_is_gone_starts_nothing(ho
     config.write_text("schema = 1\nallow_all = true\n", encoding="utf-8")
     config.chmod(0o644)
     done = host.run(GOOD)
-    assert (done.code, done.out) == (126, "")
+    assert done.code in hooking.REFUSED
+    assert done.out == ""
     assert "hook-config" in done.err
     config.unlink()
     assert "hook-config" in host.run(GOOD).err
@@ -392,7 +399,8 @@ def test_a_root_file_system_without_an_image_does_not_start(host: Host) -> None:
     (root / "hello").write_bytes(host.program)
     (root / "hello").chmod(0o755)
     done = host.podman("--hooks-dir", host.folder / "hooks", "run", "--rm", "--rootfs", root, "/hello")
-    assert (done.code, done.out) == (126, "")
+    assert done.code in hooking.REFUSED
+    assert done.out == ""
     assert host.reasons() == {"hook-no-image"}
 
 
@@ -445,7 +453,8 @@ def test_without_a_log_nothing_starts(host: Host) -> None:
     host.log.unlink(missing_ok=True)
     host.log.mkdir()
     done = host.run(GOOD)
-    assert (done.code, done.out) == (126, "")
+    assert done.code in hooking.REFUSED
+    assert done.out == ""
     assert "audit-log" in done.err
 
 
