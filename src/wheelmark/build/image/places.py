@@ -54,17 +54,6 @@ def _held(layout: Path) -> Iterator[None]:
         os.close(handle)
 
 
-@contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Hold a folder itself, so that no further file lies anywhere."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
 def entries(layout: Path) -> tuple[Descriptor, ...]:
     """The entries of a layout's index; none where there is no layout yet."""
     return Layout(layout).index.manifests if (layout / INDEX).is_file() else ()

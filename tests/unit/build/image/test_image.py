@@ -292,7 +292,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: py
     def full(*_args: object, **_more: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(layers.compress, "compress", full)
+    monkeypatch.setattr("wheelmark.build.image.compress.compress", full)
     with pytest.raises(StateError, match="No space left") as caught:
         Draft(folder=tmp_path).build()
     assert caught.value.reason == "image-write"

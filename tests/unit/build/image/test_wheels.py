@@ -36,7 +36,7 @@ def laid_out(
 
 def refusal(folder: Path, files: dict[str, bytes], **spoil: bytes) -> str:
     with pytest.raises((BuildError, InputError)) as caught:
-        laid_out(folder, files, **spoil)
+        laid_out(folder, files, NAME, **spoil)
     return caught.value.reason
 
 
