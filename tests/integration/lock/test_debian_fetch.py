@@ -270,3 +270,34 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_done(
         check=False,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("disk-full []\n", "", 0)
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from wheelmark.lock.debian import AptSource, Machine, fetch_packages, read_debian_lock
+sources = tuple(AptSource(uri=sys.argv[3] + folder, suite=suite, components=("main",)) for suite, folder in (
+    ("bookworm", "/debian"), ("bookworm-updates", "/debian"), ("bookworm-security", "/debian-security")))
+fetch_packages(read_debian_lock(Path(sys.argv[2])), pool=Path(sys.argv[1]),
+    machine=Machine(sources=sources, keyring=Path()), progress=lambda line: print(line, flush=True))
+"""
+
+
+def test_a_run_that_is_killed_leaves_whole_packages_and_the_next_finishes(
+    archive: Archive, lock: DebianLock, pool: Path, tmp_path: Path
+) -> None:
+    archive.faults["tool_"] = ["drip"]
+    file = tmp_path / "lock.json"
+    file.write_bytes(lock.as_bytes())
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, pool, file, archive.url], stdout=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        said = [run.stdout.readline() for _ in range(2)]
+        run.kill()
+    assert all(line.startswith("[") for line in said)
+    assert {path.suffix for path in pool.iterdir()} == {".deb", ".partial"}
+    archive.asked.clear()
+    files = fetch_packages(lock, pool=pool, machine=archive.machine(), patience=QUICK)
+    assert all(digests.sha256_file(path) == sha256 for sha256, path in files.items())
+    assert len(archive.asked) == 1
