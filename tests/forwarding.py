@@ -38,7 +38,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             forwarder.count += 1
             forwarder.at_request(forwarder.count)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        onward = http.client.HTTPConnection(forwarder.upstream, timeout=60)
+        with contextlib.closing(http.client.HTTPConnection(forwarder.upstream, timeout=60)) as onward:
+            self._answer(onward, body)
+
+    def _answer(self, onward: http.client.HTTPConnection, body: bytes) -> None:
         headers = {key: value for key, value in self.headers.items() if key.lower() != "connection"}
         onward.request(self.command, self.path, body=body or None, headers=headers)
         answer = onward.getresponse()
@@ -51,7 +54,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Length", answer.getheader("Content-Length") or str(len(data)))
         self.end_headers()
         self.wfile.write(data)
-        onward.close()
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _forward  # noqa: N815 - http.server's names
 

@@ -6,6 +6,7 @@ A socket's timeout begins anew with each byte: a server that sends one every few
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import threading
 from typing import Any
@@ -46,7 +47,10 @@ class _HeadInTime:
         connection: Any = self
         sock = connection.sock
 
+        late = threading.Event()
+
         def end() -> None:
+            late.set()
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
 
@@ -54,9 +58,14 @@ class _HeadInTime:
         timer.daemon = True
         timer.start()
         try:
-            return super().getresponse()  # type: ignore[misc]
+            found = super().getresponse()  # type: ignore[misc]
         finally:
             timer.cancel()
+        if late.is_set():
+            # ``http.client`` takes a head that was cut off for one that is complete.
+            found.close()
+            raise TimeoutError(errno.ETIMEDOUT, "the head of the answer takes too long")
+        return found
 
 
 class _Timed(_HeadInTime, HTTPConnection):

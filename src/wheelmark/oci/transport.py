@@ -21,6 +21,7 @@ import random
 import threading
 import time
 import urllib.parse
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -160,7 +161,7 @@ class Transport:
         self.host = host
         self.patience = patience or Patience()
         self.cancel = cancel or threading.Event()
-        self._sleep = sleep or self.cancel.wait
+        self._sleep = self.cancel.wait if sleep is None else sleep
         plain = plain_http or is_loopback(host)
         self.base = f"{'http' if plain else 'https'}://{_API_HOSTS.get(host, host)}"
         self._authorizer = Authorizer(
@@ -169,6 +170,8 @@ class Transport:
             request=self._token,
         )
         self._local = threading.local()
+        self._sessions: list[requests.Session] = []
+        weakref.finalize(self, _close, self._sessions)
 
     @contextlib.contextmanager
     def request(
@@ -375,6 +378,7 @@ class Transport:
             found.mount("https://", TimedAdapter(self.patience.head))
             found.mount("http://", TimedAdapter(self.patience.head))
             self._local.session = found
+            self._sessions.append(found)
         return found
 
     def _token(self, method: str, url: str, headers: Mapping[str, str], form: Mapping[str, str]) -> Any:
@@ -412,6 +416,11 @@ class Transport:
         return where.scheme == "https" or is_loopback(where.netloc)
 
 
+def _close(sessions: list[requests.Session]) -> None:
+    for session in sessions:
+        session.close()
+
+
 def _unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:
     return request
 
@@ -433,18 +442,20 @@ def _place(url: str) -> str:
 
 
 def _why(error: BaseException) -> str:
-    """The innermost cause; addresses in messages of the libraries may hold tokens."""
+    """The innermost cause; texts of the libraries are not shown: there may be tokens in their addresses."""
     found: BaseException | None = error
-    while found is not None:
-        inner = getattr(found, "reason", None) or next(
-            (item for item in found.args if isinstance(item, BaseException)), None
-        )
+    word = type(error).__name__
+    for _ in range(10):
+        if found is None:
+            break
         if isinstance(found, OSError) and found.strerror:
             return found.strerror
+        word = type(found).__name__
+        inner = getattr(found, "reason", None)
         if not isinstance(inner, BaseException):
-            break
-        found = inner
-    return type(found).__name__
+            inner = next((item for item in found.args if isinstance(item, BaseException)), None)
+        found = inner or found.__cause__ or found.__context__
+    return word
 
 
 def _said(answer: Answer) -> str:

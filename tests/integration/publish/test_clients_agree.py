@@ -158,7 +158,7 @@ def test_cosign_verifies_the_provenance(
         name = f"{published}@{item.digest}"
         said(cosign, "verify-attestation", "--type", "slsaprovenance1", *who, name, environment=environment)
     wrong = [part if part != embedded.RELEASE_IDENTITY else "somebody@else.invalid" for part in who]
-    with pytest.raises(AssertionError, match="(?i)error"):
+    with pytest.raises(AssertionError, match="rror"):
         said(cosign, "verify-attestation", "--type", "slsaprovenance1", *wrong, name, environment=environment)
 
 
