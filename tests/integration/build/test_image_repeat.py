@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def build(
     prefix: tuple[str, ...] = (),
     umask: str = "022",
     paths: tuple[str, ...] = (),
-    **variables: str,
+    variables: Mapping[str, str] | None = None,
 ) -> str:
     script = f'umask {umask} && exec "$@"'
     command = [*prefix, "sh", "-c", script, "sh", python, "-c", BUILD, str(folder), host]
@@ -48,7 +49,7 @@ def build(
             "PYTHONPATH": os.pathsep.join([str(TESTS), str(SOURCE), *paths]),
             "PYTHONDONTWRITEBYTECODE": "1",
             "TMPDIR": str(folder.parent),
-            **variables,
+            **(variables or {}),
         },
         capture_output=True,
         text=True,
@@ -76,7 +77,7 @@ def digest(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_surroundings_do_not_count(
     tmp_path: Path, digest: str, umask: str, variables: dict[str, str]
 ) -> None:
-    assert build(tmp_path / "elsewhere" / "and deeper", umask=umask, **variables) == digest
+    assert build(tmp_path / "elsewhere" / "and deeper", umask=umask, variables=variables) == digest
 
 
 def test_another_cpu_is_another_image_and_the_same_everywhere(tmp_path: Path, digest: str) -> None:
@@ -104,9 +105,11 @@ def test_as_nobody(digest: str) -> None:
                 site / place.name,
                 ignore=shutil.ignore_patterns("__pycache__", "integration", "goldens.bak", ".*"),
             )
-        for place in sys.path:
-            if place.endswith("site-packages"):
-                shutil.copytree(place, site / "packages", dirs_exist_ok=True, ignore=_unneeded, symlinks=True)
+        for packages in sys.path:
+            if packages.endswith("site-packages"):
+                shutil.copytree(
+                    packages, site / "packages", dirs_exist_ok=True, ignore=_unneeded, symlinks=True
+                )
         work = home / "work"
         work.mkdir()
         shutil.chown(work, "nobody", "nogroup")
@@ -117,8 +120,12 @@ def test_as_nobody(digest: str) -> None:
             python=_system_python(),
             paths=(str(site / "packages"),),
             umask="077",
-            PYTHONPATH=os.pathsep.join(str(site / name) for name in ("tests", SOURCE.name, "packages")),
-            HOME=str(work),
+            variables={
+                "PYTHONPATH": os.pathsep.join(
+                    str(site / name) for name in ("tests", SOURCE.name, "packages")
+                ),
+                "HOME": str(work),
+            },
         )
         assert found == digest
     finally:
