@@ -3,7 +3,7 @@
 A registry and a puller of any age read gzip. zlib's output differs between its builds, so the compressor is a locked
 package (``deflate``), whose output does not depend on the CPU. It compresses one buffer at a time: so the archive is cut
 every ``MEMBER`` bytes, and each piece is a gzip member of its own (RFC 1952, section 2.2: a file is a series of members). Memory
-is then the same whatever a layer's size, and members are made side by side. docs/decisions/0013-layers.md has
+is then the same whatever a layer's size, and members are made side by side. docs/decisions/0014-layers.md has
 the figures.
 """
 
