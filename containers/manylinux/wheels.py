@@ -112,7 +112,15 @@ def prepare(image: str, cache: Path) -> Route:
         # By its id: a name would be looked up in registries, and could be moved.
         name, digest = made.config.removeprefix("sha256:"), made.digest
         if subprocess.run([_ENGINE, "image", "exists", name], check=False).returncode:
-            run([_ENGINE, "pull", "--quiet", f"oci:{made.layout}:manylinux"])
+            # By a relative path: podman makes a repository's name of it, and some paths would be none.
+            run([_ENGINE, "pull", "--quiet", f"oci:{made.layout.name}:manylinux"], cwd=made.layout.parent)
+        kept = run([_ENGINE, "image", "inspect", "--format", "{{.Digest}}", name]).strip()
+        if kept != digest:
+            raise BuildError(
+                f"{_ENGINE} keeps the image as {kept[:100]}, and not as {digest}",
+                cause="it converted the image",
+                reason="cibuildwheel-image",
+            )
     return Route(
         image=name,
         image_digest=digest,

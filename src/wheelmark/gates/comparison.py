@@ -143,9 +143,13 @@ def _elf(path: str, first: Elf, second: Elf) -> Iterator[Difference]:
         yield _difference(path, "machine", first.machine_name, second.machine_name)
     one, other = _sections(first), _sections(second)
     yield from _sets(path, "sections", one, other)
-    for name in one:
-        if name in other and one[name] != other[name]:
+    changed = [name for name in one if name in other and one[name] != other[name]]
+    for name in changed:
+        if len(one[name]) != len(other[name]):
             yield _difference(path, f"section {name}, bytes", len(one[name]), len(other[name]))
+    inside = ", ".join(name for name in changed if len(one[name]) == len(other[name]))
+    if inside:
+        yield _difference(path, "sections of one size with other bytes", inside, inside)
     if ".comment" in one and ".comment" in other and one[".comment"] != other[".comment"]:
         yield _difference(path, "compiler", _strings(one[".comment"]), _strings(other[".comment"]))
     if first.dynamic is not None and second.dynamic is not None:
