@@ -67,7 +67,13 @@ def make_images(path: Path, forge: Forge, *, size: int = 18 << 20) -> Images:
     for item in made.all:
         attach(path, item.digest, signed)
     subjects = [Subject(name="images/cpu-x86_64", sha256=first.sha256)]
-    attach(path, first.digest, forge.sign(statement(subjects, SBOM, {"bomFormat": "CycloneDX"})))
+    component = {
+        "type": "container",
+        "name": "images/cpu-x86_64",
+        "hashes": [{"alg": "SHA-256", "content": first.sha256}],
+    }
+    sbom = {"bomFormat": "CycloneDX", "specVersion": "1.6", "metadata": {"component": component}}
+    attach(path, first.digest, forge.sign(statement(subjects, SBOM, sbom)))
     return made
 
 

@@ -10,7 +10,6 @@ Secrets are held in fields that do not print, stand in no error, and go only ove
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import dataclasses
 import json
@@ -125,7 +124,7 @@ def _reading(path: Path) -> Iterator[None]:
     """Errors of a file's contents, without the contents."""
     try:
         yield
-    except (binascii.Error, UnicodeDecodeError, AttributeError, TypeError, ValueError):
+    except (AttributeError, LookupError, TypeError, ValueError):
         raise _unusable(path, "an entry is malformed") from None
 
 
