@@ -145,8 +145,12 @@ class Host:
         return path
 
     def pull(self, layout: Path, name: str, *, reference: str = ":v1", **changes: Any) -> Pulled:
+        """Pull it from a layout."""
+        return self.pull_from(f"oci:{layout}{reference}", name=name, **changes)
+
+    def pull_from(self, location: str, **changes: Any) -> Pulled:
         """Pull it as ``wheelmark pull`` does."""
-        request = PullRequest(location=parse_location(f"oci:{layout}{reference}"), name=name, **changes)
+        request = PullRequest(location=parse_location(location), **changes)
         return pull(
             request,
             load_policy(self.policy, strict=True),

@@ -27,13 +27,17 @@ import rows
 from forging import Forge, forging
 from hooking import POLICY, Host, image_in
 from imaging import CREATED, provenance
+from publishing import docker_registry
+from registry import Registry, served
 from wheelmark.attest.predicates import PROVENANCE
 from wheelmark.deploy import hooksetup
 from wheelmark.deploy.store import EvidenceStore
-from wheelmark.errors import Exit
+from wheelmark.errors import Exit, InputError, RegistryError
 from wheelmark.oci import types
 from wheelmark.oci.layout import BLOBS, LayoutWriter
+from wheelmark.oci.reference import parse_location
 from wheelmark.oci.types import ImageIndex, Platform
+from wheelmark.publish import copy
 from wheelmark.sign import embedded
 from wheelmark.trust import state
 from wheelmark.verify import Memory
@@ -356,6 +360,38 @@ def test_an_attested_index_vouches_for_what_it_holds_and_for_nothing_else(bare: 
     assert bare.pull(stranger, OTHER).report.reasons() == ("no-bundle",)
     bare.slip_in(stranger, OTHER)
     assert not bare.starts(OTHER)
+
+
+@pytest.mark.parametrize("kind", ["docker-registry", "referrers API"])
+def test_an_image_is_pulled_from_a_registry_with_its_evidence(
+    bare: Host, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bundles are found by the fallback tag, or by the API; the engine never asks the registry itself."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
+    layout, unsigned = bare.layout("good"), bare.layout("unsigned", signed=False)
+    with contextlib.ExitStack() as held:
+        if kind == "docker-registry":
+            registry = held.enter_context(docker_registry(bare.folder / "registry"))
+        else:
+            registry = held.enter_context(served(Registry())).host
+        for source, tag in ((layout, "1"), (unsigned, "2")):
+            copy(parse_location(f"oci:{source}:v1"), parse_location(f"{registry}/team/demo:{tag}"))
+        digest = image_in(layout).digest
+        for reference in (":1", f"@{digest}"):
+            pulled = bare.pull_from(f"{registry}/team/demo{reference}", name=GOOD)
+            assert pulled.report.accepted, pulled.report.as_table()
+            assert (pulled.digest, pulled.bundles) == (digest, 1)
+        refused = bare.pull_from(f"{registry}/team/demo:2", name=OTHER)
+        assert refused.report.reasons() == ("no-bundle",)
+        with pytest.raises(RegistryError) as caught:
+            bare.pull_from(f"{registry}/team/demo:3")
+        assert caught.value.reason == "registry-missing"
+        with pytest.raises(InputError) as nothing:
+            bare.pull_from(f"{registry}/team/demo")
+        assert nothing.value.reason == "registry-reference"
+    assert bare.images() == {digest}
+    bare.install()
+    assert bare.starts(GOOD)  # and the registry is gone
 
 
 @pytest.mark.parametrize("what", ["record", "bundle", "manifest", "absent", "writable", "facts"])
