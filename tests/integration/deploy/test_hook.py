@@ -109,6 +109,7 @@ def test_a_verified_image_starts_and_the_time_is_reported(
         assert host.images() == {pulled.digest}
         host.install()
         assert host.starts(GOOD)
+        assert host.starts(f"example.org/demo@{pulled.digest}", "--pull", "never")
         entry = json.loads(host.log.read_text(encoding="utf-8").splitlines()[-1])
         assert (entry["accepted"], entry["sha256"]) == (True, pulled.digest.removeprefix("sha256:"))
         assert entry["policySha256"]

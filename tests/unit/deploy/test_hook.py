@@ -15,7 +15,16 @@ import imaging
 from wheelmark import digests
 from wheelmark.deploy.hook import image_facts, main, read_state
 from wheelmark.deploy.hookconfig import HookConfig, load_hook_config, read_hook_config
-from wheelmark.deploy.hooksetup import Setup, Standing, check_parts, standing, uninstall
+from wheelmark.deploy.hooksetup import (
+    FILE,
+    SYSTEM_HOOKS,
+    Setup,
+    Standing,
+    check_parts,
+    standing,
+    system_setup,
+    uninstall,
+)
 from wheelmark.deploy.storage import image_of_container
 from wheelmark.deploy.store import ImageEvidence
 from wheelmark.errors import ConfigError, InputError, RejectedError, StateError, WheelmarkError
@@ -397,3 +406,14 @@ def test_a_file_of_somebody_else_is_not_removed(setup: Setup) -> None:
     assert standing(setup.hook_path, setup.hook_json()) is Standing.SAME
     assert uninstall(setup) == (setup.hook_path,)
     assert uninstall(setup) == ()
+
+
+def test_the_example_is_what_an_installation_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(__file__).parents[3] / "containers" / "hooks"
+    monkeypatch.setenv("WHEELMARK_STATE", "/var/lib/wheelmark/state")
+    config = read_hook_config((folder / "hook.toml").read_bytes(), source="hook.toml")
+    made = system_setup(config)
+    made = dataclasses.replace(made, python=Path("/opt/wheelmark/bin/python"))
+    assert (folder / FILE).read_text(encoding="utf-8") == made.hook_json()
+    assert (folder / "hook.toml").read_text(encoding="utf-8") == config.as_toml()
+    assert list(made.files()) == [Path("/etc/wheelmark/hook.toml"), SYSTEM_HOOKS / FILE]
