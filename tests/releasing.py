@@ -1,4 +1,4 @@
-"""Small real releases: wheels, SBOMs, evidence, manifest, statements and bundles, as ``dist/`` holds them."""
+"""Small real releases: wheels, images, SBOMs, evidence, manifest, statements and bundles, as ``dist/`` holds them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,27 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import imaging
 import wheelmaking
 from wheelmark import digests
 from wheelmark.attest.predicates import PROVENANCE, SBOM, TEST_RESULT, Provenance, TestResult
 from wheelmark.attest.statement import Statement, Subject
 from wheelmark.evidence import Evidence, Level, Verdict
 from wheelmark.manifest import NAME, Entry, Kind, NotBuilt, ReleaseManifest
+from wheelmark.oci.layout import LayoutWriter
+from wheelmark.oci.types import Descriptor, read_manifest
+from wheelmark.publish import attach
 
+IMAGE_GATES = ("image-audit", "image-contents", "image-repeat", "image-run", "image-size")
 GATES = ("abi", "audit", "correctness", "coverage", "performance", "repeat", "size")
-LEVELS = {"correctness": Level.HARDWARE, "audit": Level.NONE, "performance": Level.NONE}
-UNCHECKED = ("audit", "performance")
+LEVELS = {
+    "correctness": Level.HARDWARE,
+    "audit": Level.NONE,
+    "performance": Level.NONE,
+    "image-audit": Level.NONE,
+    "image-run": Level.HARDWARE,
+}
+UNCHECKED = ("audit", "performance", "image-audit")
 Sign = Callable[[bytes], bytes]
 
 
@@ -112,10 +123,61 @@ def part(
 
 
 @dataclasses.dataclass(kw_only=True)
+class ImagePart:
+    """One image of a release; a test may change any of it before ``write``."""
+
+    target: str
+    draft: imaging.Draft
+    evidence: Callable[[str, str], list[Evidence]] = lambda target, sha256: [
+        evidence_for(gate, target, sha256) for gate in IMAGE_GATES
+    ]
+    attached: Callable[[str], bool] = lambda _name: True
+    """Which bundles about it are attached, by the statement's name."""
+    descriptor: Descriptor | None = None
+    """Once written."""
+
+    @property
+    def sha256(self) -> str:
+        assert self.descriptor is not None
+        return self.descriptor.sha256
+
+    def sbom(self) -> bytes:
+        """A document about the image."""
+        return digests.canonical_json(
+            {
+                "bomFormat": "CycloneDX",
+                "specVersion": "1.6",
+                "serialNumber": "urn:uuid:00000000-0000-4000-8000-000000000001",
+                "version": 1,
+                "metadata": {
+                    "component": {
+                        "type": "container",
+                        "bom-ref": "image",
+                        "name": self.target,
+                        "hashes": [{"alg": "SHA-256", "content": self.sha256}],
+                        "properties": [{"name": "wheelmark:role", "value": "image"}],
+                    }
+                },
+                "components": [],
+            }
+        )
+
+
+def image_part(target: str = "cpu-x86_64", **labels: str) -> ImagePart:
+    """A good image for a target."""
+    platform = imaging.ARM64 if target.endswith("aarch64") else imaging.AMD64
+    version = {"org.opencontainers.image.version": "0.1.0"}
+    return ImagePart(
+        target=target, draft=imaging.Draft(target=target, platform=platform, labels={**version, **labels})
+    )
+
+
+@dataclasses.dataclass(kw_only=True)
 class Draft:
     """A release before it is signed; a test may change any of it before ``write``."""
 
     parts: list[Part]
+    images: list[ImagePart] = dataclasses.field(default_factory=list)
     snapshot: bool = False
     not_built: tuple[NotBuilt, ...] = ()
     extra_entries: dict[str, tuple[Kind, bytes]] = dataclasses.field(
@@ -127,6 +189,7 @@ class Draft:
     def write(self, dist: Path, sign: Sign, *, root: bytes = b"") -> Path:
         """Sign it and write the whole directory."""
         files = self._files()
+        files |= self._image_files(dist / "images")
         release = self.change_manifest(self._manifest(files))
         for entry in release.entries:
             files.setdefault(entry.path, (Kind.LOCK, b"", "", ""))
@@ -145,7 +208,52 @@ class Draft:
             target = dist / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
+        for image in self.images:
+            for name in ("provenance", f"{image.target}.image.sbom", f"{image.target}.image.test-result"):
+                if f"bundles/{name}.sigstore.json" in written and image.attached(name):
+                    bundle = written[f"bundles/{name}.sigstore.json"]
+                    attach(dist / "images", f"sha256:{image.sha256}", bundle)
         return dist
+
+    def _image_files(self, layout: Path) -> dict[str, tuple[Kind, bytes, str, str]]:
+        """Blobs of the images, written already, and what is said of each."""
+        files: dict[str, tuple[Kind, bytes, str, str]] = {}
+        if not self.images:
+            return files
+        writer = LayoutWriter(layout)
+        for image in self.images:
+            image.descriptor = image.draft.write(writer, tag=image.target, platform=image.draft.platform)
+        writer.finish([image.descriptor for image in self.images if image.descriptor])
+        for image in self.images:
+            blobs = layout / "blobs" / "sha256"
+            manifest = read_manifest((blobs / image.sha256).read_bytes())
+            for item in (manifest.config, *manifest.layers):
+                files[f"images/blobs/sha256/{item.sha256}"] = (
+                    Kind.IMAGE_PART,
+                    (blobs / item.sha256).read_bytes(),
+                    "",
+                    "",
+                )
+            files[f"images/blobs/sha256/{image.sha256}"] = (
+                Kind.IMAGE,
+                (blobs / image.sha256).read_bytes(),
+                image.target,
+                "",
+            )
+            files[f"sbom/{image.target}.image.cdx.json"] = (
+                Kind.SBOM,
+                image.sbom(),
+                image.target,
+                image.sha256,
+            )
+            for made in image.evidence(image.target, image.sha256):
+                files[f"evidence/{image.target}.image/{made.gate}.json"] = (
+                    Kind.EVIDENCE,
+                    digests.canonical_json(made.as_json()),
+                    image.target,
+                    image.sha256,
+                )
+        return files
 
     def _files(self) -> dict[str, tuple[Kind, bytes, str, str]]:
         files = {path: (kind, data, "", "") for path, (kind, data) in self.extra_entries.items()}
@@ -184,7 +292,18 @@ class Draft:
                 for path, (kind, data, target, describes) in files.items()
             ),
             levels={
-                item.target: {e.gate: f"{e.verdict.value}@{e.level.value}" for e in item.evidence}
+                item.target: {
+                    e.gate: f"{e.verdict.value}@{e.level.value}"
+                    for e in [
+                        *item.evidence,
+                        *(
+                            found
+                            for image in self.images
+                            if image.target == item.target
+                            for found in image.evidence(image.target, image.sha256)
+                        ),
+                    ]
+                }
                 for item in self.parts
             },
         )
@@ -217,6 +336,17 @@ class Draft:
                     predicate_type=TEST_RESULT,
                     predicate=TestResult.of(item.evidence).as_predicate(),
                 )
+        for image in self.images:
+            about = (Subject(name=f"images/{image.target}", sha256=image.sha256),)
+            stem = f"{image.target}.image"
+            made[f"{stem}.sbom"] = Statement(
+                subjects=about, predicate_type=SBOM, predicate=json.loads(image.sbom())
+            )
+            made[f"{stem}.test-result"] = Statement(
+                subjects=about,
+                predicate_type=TEST_RESULT,
+                predicate=TestResult.of(image.evidence(image.target, image.sha256)).as_predicate(),
+            )
         return made
 
 
