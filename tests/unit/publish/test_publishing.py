@@ -128,8 +128,8 @@ def test_a_folder_of_something_else_is_left_alone(images: Images, tmp_path: Path
     assert [item.name for item in (tmp_path / "out").iterdir()] == ["letter.txt"]
 
 
-def test_a_full_disk_leaves_what_was_there(images: Images, tmp_path: Path) -> None:
-    """A file stands where a folder is to be: the same error as a disk that takes nothing."""
+def test_a_folder_that_cannot_be_made(images: Images, tmp_path: Path) -> None:
+
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError) as caught:
         copy(to(images.path, tag="cpu"), to(tmp_path / "file" / "out"))
