@@ -52,6 +52,8 @@ _GLIBC = 28
 _HOUSE = "/wheelhouse"
 _LATER = 86_400 * 400
 _ENGINE = "podman"
+_LIMITS = (("nofile", resource.RLIMIT_NOFILE, 16_384), ("nproc", resource.RLIMIT_NPROC, 4096))
+"""Limits in the container, where the caller's own are not lower: enough for a build."""
 _SURROUNDINGS = {"TZ": "Pacific/Kiritimati", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "4242"}
 """Of the second build."""
 
@@ -269,10 +271,10 @@ def engine_settings(cache: Path) -> dict[str, str]:
     if os.environ.get("CONTAINERS_CONF"):
         return {}
     limits = [
-        f'"{name}={soft}:{hard}"'
-        for name, number in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC))
-        for soft, hard in [resource.getrlimit(number)]
-        if resource.RLIM_INFINITY not in {soft, hard}
+        f'"{name}={most}:{most}"'
+        for name, number, enough in _LIMITS
+        for hard in [resource.getrlimit(number)[1]]
+        for most in [enough if hard == resource.RLIM_INFINITY else min(hard, enough)]
     ]
     path = cache / "containers.conf"
     path.parent.mkdir(parents=True, exist_ok=True)
