@@ -151,6 +151,21 @@ class Checkout:
         )
         self.commit("gates")
 
+    def images(self, *targets: str) -> None:
+        """Let only these targets have an image; without a name none has."""
+        path = self.root / "wheelmark.toml"
+        lines = path.read_text(encoding="utf-8").splitlines()
+        source = (REPOSITORY / "wheelmark.toml").read_text(encoding="utf-8").splitlines()
+        found = {line for line in source if line.startswith("image = ")}
+        made = []
+        for line in lines:
+            if line.startswith("image = "):
+                continue
+            made.append(line)
+            if line.startswith("target = ") and (target := line.partition('"')[2].rstrip('"')) in targets:
+                made.append(next(item for item in found if item.endswith(f'/{target}.toml"')))
+        path.write_text("\n".join(made) + "\n", encoding="utf-8")
+
     def commit(self, message: str) -> None:
         """Commit everything that git does not ignore."""
         self.git("add", "--all")

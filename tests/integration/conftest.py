@@ -26,6 +26,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
         return made
     made.root.mkdir(parents=True)
     copy_repository(made.root)
+    made.images()  # they take minutes, and have tests of their own
     made.begin("first")
     made.made("build", "test", "sign")
     return made

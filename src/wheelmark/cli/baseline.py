@@ -1,4 +1,4 @@
-"""``wheelmark baseline``: record the static figures that the performance gate compares GPU targets with."""
+"""``wheelmark baseline``: record what was built, for gates to compare with: static figures of GPU targets, digests of images."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 from wheelmark.cli.arguments import add_workspace_arguments, workspace_of
 
 NAME = "baseline"
-HELP = "write registers, spills, shared memory and code size of what was built into the committed baseline"
+HELP = "write static figures of kernels, and digests of images, into the committed baselines"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,10 +21,22 @@ def run(args: argparse.Namespace) -> int:
     from wheelmark import strictjson
     from wheelmark.binaries.kernelmanifest import read_kernel_manifest
     from wheelmark.errors import ConfigError
+    from wheelmark.gates.image.repeat import EXPECTED, expected_bytes, read_expected
     from wheelmark.gates.performance import static_figures
     from wheelmark.pipeline import read_built
 
     workspace = workspace_of(args)
+    built = read_built(workspace)
+    if built.images:
+        root = workspace.declaration.root
+        expected = {
+            **read_expected(root),
+            **{
+                item.target: {"inputs": item.inputs, "digest": f"sha256:{item.sha256}"}
+                for item in built.images
+            },
+        }
+        (root / EXPECTED).write_bytes(expected_bytes(expected))
     path = workspace.declaration.gates.performance.baseline
     if path is None:
         raise ConfigError(
@@ -35,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     file = workspace.declaration.root / path
     figures = strictjson.load_object(file.read_bytes(), what=str(path)) if file.is_file() else {}
     updated = []
-    for wheel in read_built(workspace).wheels:
+    for wheel in built.wheels:
         manifests = [name for name in wheel.code_objects if name.endswith("/manifest.json")]
         for name in manifests:
             manifest = read_kernel_manifest((workspace.directory / name).read_bytes())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -41,6 +42,8 @@ def needs() -> tuple[Need, ...]:
     from wheelmark.confinement import obstacle
     from wheelmark.errors import ToolError
     from wheelmark.gates.fake_driver import find_c_compiler
+    from wheelmark.lock.debian.fetch import POOL_VARIABLE
+    from wheelmark.lock.debian.machine import SNAPSHOT_VARIABLE
 
     def compiler(host: HostArch) -> str:
         try:
@@ -77,6 +80,20 @@ def needs() -> tuple[Need, ...]:
             required=False,
             look=lambda: compiler(HostArch.AARCH64),
             fix="apt-get install g++-aarch64-linux-gnu",
+        ),
+        Need(
+            name="Debian packages",
+            needed_for="build: images from locked packages",
+            required=False,
+            look=_debian_source,
+            fix=f"add a Debian mirror to apt's sources, or set {SNAPSHOT_VARIABLE} or {POOL_VARIABLE}",
+        ),
+        Need(
+            name="podman",
+            needed_for="test: the gate that runs images",
+            required=False,
+            look=lambda: _version("podman"),
+            fix="apt-get install podman runc",
         ),
         Need(
             name="git",
@@ -151,6 +168,20 @@ def run(args: argparse.Namespace) -> int:
             )
         )
     return int(Exit.TOOL if missing else Exit.OK)
+
+
+def _debian_source() -> str:
+    """Where Debian packages come from here: a folder, a snapshot, or how many suites apt has."""
+    from wheelmark.lock.debian import this_machine
+    from wheelmark.lock.debian.fetch import POOL_VARIABLE
+
+    if folder := os.environ.get(POOL_VARIABLE, ""):
+        return folder
+    machine = this_machine()
+    if machine.snapshot:
+        return "a snapshot"
+    suites = list(dict.fromkeys(source.suite for source in machine.sources))
+    return ", ".join(suites)[:60]
 
 
 def _version(program: str, *arguments: str) -> str:

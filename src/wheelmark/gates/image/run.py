@@ -1,7 +1,7 @@
 """Run: the image started as it is to be deployed, and the contract module run in it as its user.
 
-No network, a read-only root, no capabilities, no new privileges. A CPU image runs the correctness part of the contract on
-the CPU that is there. A GPU image does so too, by its fallback; then it is asked for its hardware part, and has to
+No network, a read-only root, no capabilities, no new privileges. A CPU image runs the correctness part of the contract,
+each eighth call of it, on the CPU that is there. A GPU image does so too, by its fallback; then it is asked for its hardware part, and has to
 say that it finds no card where there is none. What cannot be run here is UNCHECKED and says why.
 """
 
@@ -19,6 +19,8 @@ from wheelmark.gates.image.podman import Ended, Podman
 
 NAME = "image-run"
 TIMEOUT = 900
+EVERY = 8
+"""The wheel's own gate runs every case; here each eighth call shows that they run in the image."""
 _CANNOT_RUN = 3
 _SHOWN = 20
 
@@ -39,7 +41,7 @@ def run(context: ImageContext) -> Evidence:
     details: dict[str, Any] = {}
     with podman.held():
         podman.take(context.layout, str(context.row.target), tag)
-        ended = _contract(context, podman, tag, "correctness")
+        ended = _contract(context, podman, tag, "correctness", "--every", str(EVERY))
         failure = _judge_contract(ended, details)
         if not failure and context.row.target.is_gpu:
             failure = _judge_hardware(_contract(context, podman, tag, "hardware"), details)
@@ -65,10 +67,10 @@ def _unchecked(context: ImageContext, reason: str, text: str) -> Evidence:
     return context.evidence(NAME, Verdict.UNCHECKED, Level.NONE, text, reason=reason)
 
 
-def _contract(context: ImageContext, podman: Podman, tag: str, part: str) -> Ended:
+def _contract(context: ImageContext, podman: Podman, tag: str, *part: str) -> Ended:
     return podman.run(
         tag,
-        ["-I", "-m", context.declaration.gates.correctness.module, part, "--report", "-"],
+        ["-I", "-m", context.declaration.gates.correctness.module, *part, "--report", "-"],
         user=context.recipe.image.user,
         variables={"PYTHONHASHSEED": "0"},
         timeout=TIMEOUT,
