@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import itertools
 import json
 import tarfile
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from imagebuilding import RECIPE, SITE, Draft, on_base
 from wheelmark import digests
 from wheelmark.build.image import BuiltImage, build_index, inspect, layers
 from wheelmark.build.image.places import entries, put
+from wheelmark.build.image.tree import Tree
 from wheelmark.config import HostArch
 from wheelmark.config.recipe import ImageSettings
 from wheelmark.errors import BuildError, InputError, StateError
@@ -313,3 +317,29 @@ def test_blobs_are_what_their_names_say(tmp_path: Path) -> None:
     for path in (tmp_path / "images" / "blobs" / "sha256").iterdir():
         assert digests.sha256_file(path) == path.name
         assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_memory_does_not_grow_with_the_layer(tmp_path: Path) -> None:
+    """A file of 256 MiB goes through in pieces: what is held are a few members of the compressor."""
+    piece, count = bytes(range(256)) * 4096, 256
+    digest = hashlib.sha256()
+    for _number in range(count):
+        digest.update(piece)
+
+    def fill(tree: Tree) -> dict[str, str]:
+        tree.stream(
+            "large",
+            lambda: itertools.repeat(piece, count),
+            size=len(piece) * count,
+            sha256=digest.hexdigest(),
+        )
+        return {}
+
+    tracemalloc.start()
+    try:
+        layer = layers.make_layer("large", {}, fill, cache=tmp_path)
+        _now, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert layer.uncompressed > len(piece) * count
+    assert peak < 100 << 20
