@@ -283,7 +283,8 @@ def _tell(line: str) -> None:  # 6
     with contextlib.suppress(OSError, ValueError, AttributeError):
         print(shown, file=sys.stderr, flush=True)  # noqa: T201 - the runtime's way to say why
     with contextlib.suppress(OSError):
-        syslog.syslog(syslog.LOG_ERR | syslog.LOG_DAEMON, shown[:_SHOWN])
+        syslog.openlog("wheelmark-hook", syslog.LOG_PID, syslog.LOG_DAEMON)
+        syslog.syslog(syslog.LOG_ERR, shown[:_SHOWN])
 
 
 if __name__ == "__main__":

@@ -509,6 +509,7 @@ def test_a_refusal_is_in_syslog(host: Host) -> None:
             said = listener.recv(1 << 16).decode()
         finally:
             place.unlink()
+    assert "wheelmark-hook[" in said
     assert "wheelmark: refused" in said
     assert "policy-absent" in said
 
