@@ -11,7 +11,8 @@ import wheelmaking
 from checkouts import Checkout
 from wheelmark import digests
 from wheelmark.gates.context import Context
-from wheelmark.pipeline import Progress, open_workspace, read_built
+from wheelmark.gates.repeat import SecondBuild
+from wheelmark.pipeline import Progress, make_plan, open_workspace, read_built
 from wheelmark.pipeline.gating import _contexts
 
 
@@ -20,7 +21,15 @@ def context_of(checkout: Checkout, target: str) -> Context:
     workspace = open_workspace(
         project=checkout.root, cache=checkout.cache, environments=checkout.environments
     )
-    return _contexts(workspace, read_built(workspace), Progress())[target]
+    built = read_built(workspace)
+    plan = {str(planned.row.target): planned for planned in make_plan(workspace).targets}
+    second = SecondBuild(
+        declaration=workspace.declaration,
+        targets=[wheel.target for wheel in built.wheels],
+        work=workspace.directory.state / "second-build",
+        environments=workspace.environments,
+    )
+    return _contexts(workspace, built, plan, second, Progress())[target]
 
 
 def with_wheel(context: Context, wheel: Path) -> Context:

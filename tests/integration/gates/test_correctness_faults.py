@@ -20,7 +20,7 @@ from wheelmark.gates.context import Context
 from wheelmark.gates.contract import Ran, run_contract
 from wheelmark.gates.fake_driver import build_fake_driver
 from wheelmark.lock.environment import locked_environment
-from wheelmark.pipeline.gating import _judge
+from wheelmark.pipeline.gating import judge_gate
 
 AVX512 = {"avx512f", "avx512bw", "avx512vl", "avx512dq"}
 SOURCE = "triton_kernels/tbe_forward.py"
@@ -139,7 +139,7 @@ def test_a_launcher_that_breaks_the_contract(
 
 def test_a_wheel_without_a_kernel_manifest(gpu: Context, tmp_path: Path) -> None:
     wheel = rewheeled(gpu.wheel, tmp_path / "changed", {"code_objects/manifest.json": lambda _data: b"{}"})
-    evidence = _judge(correctness, with_wheel(gpu, wheel))
+    evidence = judge_gate(correctness, with_wheel(gpu, wheel))
     assert (evidence.verdict, evidence.reason) == (Verdict.FAILED, "kernel-manifest")
 
 
@@ -149,7 +149,7 @@ def test_without_a_compiler_it_is_unchecked(
     context = context_of(release, "cuda-sm90")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    evidence = _judge(correctness, context)
+    evidence = judge_gate(correctness, context)
     assert (evidence.verdict, evidence.level, evidence.reason) == (
         Verdict.UNCHECKED,
         Level.NONE,

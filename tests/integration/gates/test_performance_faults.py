@@ -19,7 +19,7 @@ from wheelmark.binaries.wheel import read_wheel
 from wheelmark.evidence import Level, Verdict
 from wheelmark.gates import performance
 from wheelmark.gates.context import Context
-from wheelmark.pipeline.gating import _judge
+from wheelmark.pipeline.gating import judge_gate
 
 Faulty = Callable[..., Checkout]
 
@@ -177,7 +177,7 @@ def test_without_figures_of_the_target_it_is_unchecked(
 def test_a_baseline_that_cannot_be_read_fails(gpu: Context, tmp_path: Path) -> None:
     context = against(gpu, tmp_path, {})
     (tmp_path / "baseline.json").write_text("{", encoding="utf-8")
-    evidence = _judge(performance, context)
+    evidence = judge_gate(performance, context)
     assert (evidence.verdict, evidence.reason) == (Verdict.FAILED, "json-syntax")
 
 

@@ -16,7 +16,7 @@ from wheelmark.evidence import Level, Verdict
 from wheelmark.gates import repeat
 from wheelmark.gates.context import Context, SecondWheel
 from wheelmark.gates.repeat import SecondBuild, differences
-from wheelmark.pipeline.gating import _judge
+from wheelmark.pipeline.gating import judge_gate
 
 Faulty = Callable[..., Checkout]
 LIBRARY = "wheelmark_kernels/_native.so"
@@ -124,6 +124,6 @@ def test_a_second_build_that_fails_is_a_failure(release: Checkout, context: Cont
     )
     with pytest.raises(CommandError):
         build.wheel("cpu-x86_64")
-    evidence = _judge(repeat, dataclasses.replace(context, second=lambda: build.wheel("cpu-x86_64")))
+    evidence = judge_gate(repeat, dataclasses.replace(context, second=lambda: build.wheel("cpu-x86_64")))
     assert (evidence.verdict, evidence.reason) == (Verdict.FAILED, "command")
     assert "cuda-sm999" in evidence.details["error"]
