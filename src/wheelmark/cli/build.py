@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Build, then print a table of what was built."""
-    from wheelmark.pipeline import NOT_ASKED, Progress, build
+    from wheelmark.pipeline import Progress, build, next_steps
     from wheelmark.pipeline.progress import seconds, size, table
 
     built = build(workspace_of(args), Progress())
@@ -41,9 +41,8 @@ def run(args: argparse.Namespace) -> int:
     ]
     rows += [(item.target, f"not built: {item.reason}", "", "", "") for item in built.not_built]
     print(table(("target", "artifact", "size", "sha256", "time"), rows))
-    for item in built.not_built:
-        if item.reason != NOT_ASKED:
-            print(f"{item.target}: {item.fix}")
+    for step in next_steps(built.not_built):
+        print(step)
     for wheel in built.wheels:
         for name in wheel.left_out:
             print(f"{wheel.target}: optional variant {name} was refused for this arch and left out")

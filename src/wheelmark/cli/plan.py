@@ -31,7 +31,7 @@ def _image_words(target: PlannedTarget) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan."""
-    from wheelmark.pipeline import make_plan
+    from wheelmark.pipeline import make_plan, next_steps
     from wheelmark.pipeline.progress import table
 
     plan = make_plan(workspace_of(args))
@@ -54,8 +54,8 @@ def run(args: argparse.Namespace) -> int:
             )
         )
     print(table(("target", "platform", "label", "variants", "torch", "plan", "image"), rows))
-    for item in dict.fromkeys((*plan.not_built, *plan.no_images)):
-        print(f"\n{item.target}: {item.fix}")
+    for step in next_steps((*plan.not_built, *plan.no_images)):
+        print(f"\n{step}")
     for why in dict.fromkeys(target.image.stand_in for target in plan.targets if target.image):
         if why:
             print(f"\nnot releasable: {why}")

@@ -54,8 +54,11 @@ def run(args: argparse.Namespace) -> int:
         print("trust: embedded. It proves integrity and that this machine signed; nothing more.")
     if release.partial:
         absent = [f"{item.target} ({item.fix})" for item in release.not_built if item.reason != NOT_ASKED]
-        left = len(release.not_built) - len(absent)
-        print("partial: " + "; ".join([*absent, *([f"{left} targets not asked for"] if left else [])]))
+        left = [item.target for item in release.not_built if item.reason == NOT_ASKED]
+        asked = [
+            f"{len(left)} {'targets or images' if any('/' in name for name in left) else 'targets'} not asked for"
+        ]
+        print("partial: " + "; ".join([*absent, *(asked if left else [])]))
     if release.snapshot:
         print("snapshot: built from a tree that no commit describes")
     return 0

@@ -12,7 +12,7 @@ from wheelmark.pipeline.building import Built, BuiltWheel, build, read_built
 from wheelmark.pipeline.gating import Gated, Tested, read_evidence, test
 from wheelmark.pipeline.imagegating import GatedImage
 from wheelmark.pipeline.imageplan import NOT_ASKED, PlannedImage
-from wheelmark.pipeline.planning import Plan, PlannedTarget, make_plan
+from wheelmark.pipeline.planning import Plan, PlannedTarget, make_plan, next_steps
 from wheelmark.pipeline.progress import Progress
 from wheelmark.pipeline.signing import Signed, sign
 from wheelmark.pipeline.workspace import Workspace, open_workspace
@@ -32,6 +32,7 @@ __all__ = [
     "Workspace",
     "build",
     "make_plan",
+    "next_steps",
     "open_workspace",
     "read_built",
     "read_evidence",

@@ -127,7 +127,7 @@ def _no_source(path: Path, pool: Path) -> tuple[str, str] | None:
         lock = read_debian_lock(path)
         if debian_source(lock, pool):
             return None
-        for suite in {package.suite for package in lock.packages}:
+        for suite in sorted({package.suite for package in lock.packages}):
             require_source(_machine(), suite)
     except LockError as error:
         return error.what, error.fix

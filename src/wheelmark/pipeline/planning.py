@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from wheelmark.build.kernels import declared_variants
@@ -130,6 +130,15 @@ def make_plan(workspace: Workspace) -> Plan:
             reason="empty-matrix",
         )
     return plan
+
+
+def next_steps(absent: Iterable[NotBuilt]) -> list[str]:
+    """What mends it that something is not built, each step once with all that it is for; not for what was not asked for."""
+    steps: dict[str, list[str]] = {}
+    for item in absent:
+        if item.reason != NOT_ASKED and item.target not in steps.setdefault(item.fix, []):
+            steps[item.fix].append(item.target)
+    return [f"{', '.join(names)}: {fix}" for fix, names in steps.items()]
 
 
 def _missing(row: TargetRow) -> NotBuilt | None:
