@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import json
 import os
+import secrets
+import shutil
 import subprocess
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import imaging
 from checkouts import Ran
@@ -28,6 +34,8 @@ from wheelmark.verify import AuditLog, load_policy
 
 REFUSED = {126, 127}
 """Of podman run where a hook refused; 127 where the text says that a file is not there."""
+GOOD = "example.org/demo:1"
+OTHER = "example.org/other:1"
 SAYS = "hello from the image\n"
 PROGRAM = (
     '#include <unistd.h>\nint main() { return write(1, "hello from the image\\n", 21) == 21 ? 0 : 1; }\n'
@@ -230,3 +238,22 @@ def need_podman() -> None:
 def image_in(layout: Path) -> Descriptor:
     """The image of a layout that is tagged v1."""
     return Layout(layout).resolve("v1").descriptor
+
+
+@contextlib.contextmanager
+def opened(program: bytes, domain: tuple[Path, Forge], driver: str) -> Iterator[Host]:
+    # A short path: sockets lie under it.
+    # podman makes a repository's name of a path, and not of every one.
+    folder = Path(tempfile.gettempdir()) / f"wmh{secrets.token_hex(4)}"
+    folder.mkdir(mode=0o700)
+    with pytest.MonkeyPatch.context() as patch:
+        (folder / "containers.conf").write_text(ENGINE, encoding="utf-8")
+        patch.setenv("CONTAINERS_CONF", str(folder / "containers.conf"))
+        (folder / "policy.toml").write_text(POLICY, encoding="utf-8")
+        (folder / "policy.toml").chmod(0o600)
+        host = Host(folder=folder, home=domain[0], forge=domain[1], program=program, driver=driver)
+        try:
+            yield host
+        finally:
+            host.clear()
+            shutil.rmtree(folder)

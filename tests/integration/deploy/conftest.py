@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import hooking
 from checkouts import REPOSITORY
 from deploying import Shop, demo
-from forging import forging
+from forging import Forge, forging
 from wheelmark.trust import state
 
 
@@ -54,3 +55,33 @@ def new_python(tmp_path: Path) -> Callable[[], Path]:
 @pytest.fixture
 def python(new_python: Callable[[], Path]) -> Path:
     return new_python()
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    hooking.need_podman()
+    return hooking.compile_program(tmp_path_factory.mktemp("program"))
+
+
+@pytest.fixture(scope="module")
+def domain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Forge]]:
+    home = tmp_path_factory.mktemp("home") / "state"
+    with forging(home) as forge, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(state.VARIABLE, str(home))
+        yield home, forge
+
+
+@pytest.fixture
+def host(program: bytes, domain: tuple[Path, Forge]) -> Iterator[hooking.Host]:
+    """A machine with the hook, on which the image ``good`` was pulled."""
+    with hooking.opened(program, domain, "vfs") as made:
+        made.pull(made.layout("good"), hooking.GOOD)
+        made.install()
+        yield made
+
+
+@pytest.fixture
+def bare(program: bytes, domain: tuple[Path, Forge]) -> Iterator[hooking.Host]:
+    """A machine without an image and without the hook."""
+    with hooking.opened(program, domain, "vfs") as made:
+        yield made

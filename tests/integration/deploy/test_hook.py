@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import datetime as dt
 import importlib
 import json
 import os
-import secrets
 import shutil
 import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +21,8 @@ import pytest
 
 import hooking
 import rows
-from forging import Forge, forging
-from hooking import POLICY, Host, image_in
+from forging import Forge
+from hooking import GOOD, OTHER, Host, image_in
 from imaging import CREATED, provenance
 from publishing import docker_registry
 from registry import Registry, served
@@ -39,61 +36,8 @@ from wheelmark.oci.reference import parse_location
 from wheelmark.oci.types import ImageIndex, Platform
 from wheelmark.publish import copy
 from wheelmark.sign import embedded
-from wheelmark.trust import state
 from wheelmark.verify import Memory
 from wheelmark.verify.verdict import Accepted, Report
-
-GOOD = "example.org/demo:1"
-OTHER = "example.org/other:1"
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    hooking.need_podman()
-    return hooking.compile_program(tmp_path_factory.mktemp("program"))
-
-
-@pytest.fixture(scope="module")
-def domain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Forge]]:
-    home = tmp_path_factory.mktemp("home") / "state"
-    with forging(home) as forge, pytest.MonkeyPatch.context() as patch:
-        patch.setenv(state.VARIABLE, str(home))
-        yield home, forge
-
-
-@contextlib.contextmanager
-def opened(program: bytes, domain: tuple[Path, Forge], driver: str) -> Iterator[Host]:
-    # A short path: sockets lie under it.
-    # podman makes a repository's name of a path, and not of every one.
-    folder = Path(tempfile.gettempdir()) / f"wmh{secrets.token_hex(4)}"
-    folder.mkdir(mode=0o700)
-    with pytest.MonkeyPatch.context() as patch:
-        (folder / "containers.conf").write_text(hooking.ENGINE, encoding="utf-8")
-        patch.setenv("CONTAINERS_CONF", str(folder / "containers.conf"))
-        (folder / "policy.toml").write_text(POLICY, encoding="utf-8")
-        (folder / "policy.toml").chmod(0o600)
-        host = Host(folder=folder, home=domain[0], forge=domain[1], program=program, driver=driver)
-        try:
-            yield host
-        finally:
-            host.clear()
-            shutil.rmtree(folder)
-
-
-@pytest.fixture
-def host(program: bytes, domain: tuple[Path, Forge]) -> Iterator[Host]:
-    """A machine with the hook, on which the image ``good`` was pulled."""
-    with opened(program, domain, "vfs") as made:
-        made.pull(made.layout("good"), GOOD)
-        made.install()
-        yield made
-
-
-@pytest.fixture
-def bare(program: bytes, domain: tuple[Path, Forge]) -> Iterator[Host]:
-    """A machine without an image and without the hook."""
-    with opened(program, domain, "vfs") as made:
-        yield made
 
 
 @pytest.mark.parametrize("driver", ["overlay", "vfs"])
@@ -103,7 +47,7 @@ def test_a_verified_image_starts_and_the_time_is_reported(
     driver: str,
     record_testsuite_property: Callable[[str, object], None],
 ) -> None:
-    with opened(program, domain, driver) as host:
+    with hooking.opened(program, domain, driver) as host:
         pulled = host.pull(host.layout("good"), GOOD)
         assert pulled.report.accepted
         assert host.images() == {pulled.digest}
@@ -395,60 +339,6 @@ def test_an_image_is_pulled_from_a_registry_with_its_evidence(
     assert bare.starts(GOOD)  # and the registry is gone
 
 
-@pytest.mark.parametrize("what", ["record", "bundle", "manifest", "absent", "writable", "facts"])
-def test_a_store_that_was_tampered_with(host: Host, what: str) -> None:
-    image = image_in(host.folder / "layouts" / "good")
-    record = host.store / "images" / image.sha256
-    if what == "facts":
-        # Facts are cached: torn ones are established again, from the bundle.
-        for path in (host.store / "facts").iterdir():
-            path.write_bytes(path.read_bytes()[:-1] + b" ")
-        assert host.starts(GOOD)
-        return
-    if what == "writable":
-        host.store.chmod(0o777)
-    elif what == "absent":
-        record.unlink()
-    else:
-        kept = json.loads(record.read_bytes().partition(b"\n")[2])
-        names = {"bundle": kept["bundles"][0], "manifest": image.sha256}
-        path = record if what == "record" else host.store / "blobs/sha256" / names[what]
-        data = bytearray(path.read_bytes())
-        data[-20] ^= 1
-        path.write_bytes(data)
-    assert not host.starts(GOOD)
-    expected = {"absent": "hook-unknown-image", "writable": "store"}.get(what, "store-changed")
-    assert host.reasons() == {expected}
-
-
-def test_forgotten_evidence_starts_nothing(host: Host) -> None:
-    digest = image_in(host.folder / "layouts" / "good").digest
-    command = [sys.executable, "-m", "wheelmark", "hook", "forget", digest, "--store", str(host.store)]
-    assert subprocess.run(command, check=False, capture_output=True).returncode == 0
-    assert not host.starts(GOOD)
-    assert host.reasons() == {"hook-unknown-image"}
-    assert subprocess.run(command, check=False, capture_output=True).returncode == int(Exit.MISSING)
-
-
-def test_a_root_file_system_without_an_image_does_not_start(host: Host) -> None:
-    root = host.folder / "root"
-    root.mkdir()
-    (root / "hello").write_bytes(host.program)
-    (root / "hello").chmod(0o755)
-    done = host.podman("--hooks-dir", host.folder / "hooks", "run", "--rm", "--rootfs", root, "/hello")
-    assert done.code in hooking.REFUSED
-    assert done.out == ""
-    assert host.reasons() == {"hook-no-image"}
-
-
-def test_an_image_that_was_committed_here_does_not_start(host: Host) -> None:
-    made = host.podman("create", "--name", "base", GOOD)
-    assert made.code == 0, made.err
-    assert host.podman("commit", "--quiet", "base", OTHER).code == 0
-    assert not host.starts(OTHER)
-    assert host.reasons() == {"hook-unknown-image"}
-
-
 def test_an_image_that_the_operator_allows_by_digest_starts(host: Host) -> None:
     unsigned = host.layout("pause", signed=False)
     host.slip_in(unsigned, OTHER)
@@ -456,34 +346,6 @@ def test_an_image_that_the_operator_allows_by_digest_starts(host: Host) -> None:
     assert host.starts(OTHER)
     host.slip_in(host.layout("another", signed=False), "example.org/third:1")
     assert not host.starts("example.org/third:1")
-
-
-@pytest.mark.parametrize("what", ["image", "manifest", "config", "layer"])
-def test_records_of_the_engine_that_contradict_each_other(host: Host, what: str) -> None:
-    """Somebody who can write the engine's storage gives a container of other bytes the id of the verified image."""
-    unsigned = host.slip_in(host.layout("unsigned", signed=False), OTHER)
-    verified = host.podman("image", "inspect", "--format", "{{.Id}}", GOOD).out.strip()
-    assert host.podman("create", "--name", "one", OTHER if what == "image" else GOOD).code == 0
-    images = host.storage / "vfs-images"
-    if what == "image":
-        path = host.storage / "vfs-containers" / "containers.json"
-        path.write_text(
-            path.read_text(encoding="utf-8").replace(f'"image":"{unsigned}"', f'"image":"{verified}"')
-        )
-    elif what == "layer":
-        path = host.storage / "vfs-layers" / "layers.json"
-        records = json.loads(path.read_bytes())
-        records[0]["diff-digest"] = f"sha256:{'0' * 64}"
-        path.write_text(json.dumps(records), encoding="utf-8")
-    else:
-        key = f"manifest-{image_in(host.folder / 'layouts/good').digest}"
-        key = key if what == "manifest" else f"sha256:{verified}"
-        path = images / verified / f"={base64.b64encode(key.encode()).decode()}"
-        path.write_bytes(path.read_bytes().replace(b"sha256", b"sha265", 1) + b" ")
-    done = host.podman("--hooks-dir", host.folder / "hooks", "start", "--attach", "one")
-    assert done.code != 0
-    assert hooking.SAYS not in done.out
-    assert host.reasons() == {"hook-storage"}
 
 
 def test_without_a_log_nothing_starts(host: Host) -> None:
