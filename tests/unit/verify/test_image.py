@@ -15,6 +15,7 @@ import pytest
 import imaging
 from forging import Forge
 from imaging import AMD64, ARM64, CREATED, Draft, Entry, provenance, statement, tar
+from rows import row
 from wheelmark.attest.predicates import PROVENANCE, SBOM
 from wheelmark.attest.statement import Subject
 from wheelmark.errors import ConfigError, Exit, InputError
@@ -76,6 +77,7 @@ def test_an_image_is_accepted_by_digest_by_tag_and_as_the_only_one(
     assert report.steps
 
 
+@row(24)
 def test_a_copy_under_another_name_is_accepted(path: Path, rules: Policy, now: dt.datetime) -> None:
     other = Path(shutil.copytree(path, path.with_name("elsewhere")))
     index = json.loads((other / "index.json").read_bytes())
@@ -144,6 +146,7 @@ def two(path: Path, forge: Forge, *, attest: str) -> tuple[Descriptor, Descripto
 
 
 # Row 23.
+@row(23)
 def test_an_attested_index_covers_what_it_holds_by_digest(
     tmp_path: Path, forge: Forge, rules: Policy, now: dt.datetime
 ) -> None:
@@ -159,6 +162,7 @@ def test_an_attested_index_covers_what_it_holds_by_digest(
     assert reasons(verify_image(tmp_path / "image", rules, now=now, reference=other.digest)) == {"no-bundle"}
 
 
+@row(23)
 def test_a_bundle_of_an_index_does_not_cover_another_image(
     tmp_path: Path, forge: Forge, rules: Policy, now: dt.datetime
 ) -> None:

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from forging import Forge, Json, b64, canonical, changed, flipped, found
 from keysigning import KeyLog, PrivateKey, managed
+from rows import row
 from wheelmark import digests
 from wheelmark.errors import ConfigError, WheelmarkError
 from wheelmark.trust.roots import read_root
@@ -88,11 +89,13 @@ def test_ed25519_over_an_artifact_is_refused_with_its_reason(log: KeyLog) -> Non
 
 
 # Row 16.
+@row(16, "key-bundle")
 def test_without_a_key_in_the_policy(log: KeyLog, statement: bytes) -> None:
     bundle = canonical(log.statement(P256, statement))
     assert reason(lambda: examiner(log).examine(bundle)) == "key-bundle"
 
 
+@row(16, "key-unknown", "signature")
 def test_by_no_key_of_the_policy(log: KeyLog, statement: bytes) -> None:
     bundle = canonical(log.statement(P256, statement))
     others = [key for name, key in KEYS.items() if name != "P-256"]
