@@ -96,6 +96,14 @@ def test_a_message_signature_is_about_one_artifact(lenient: Examiner, message: J
     assert reason(lenient, message) == "statement-expected"
 
 
+def test_a_message_signature_has_one_form_too(examiner: Examiner, message: Json) -> None:
+    artifact = digests.sha256(b"artifact")
+    assert examiner.examine(canonical(message), artifact=artifact).unauthenticated == ()
+    older = "application/vnd.dev.sigstore.bundle+json;version=0.3"
+    for path, value in (("mediaType", older), ("messageSignature.messageDigest", None)):
+        assert reason(examiner, changed(message, path, value), artifact) == "not-canonical"
+
+
 @pytest.mark.parametrize("index", [0, 15, 31])
 def test_message_digest_that_differs_is_refused(lenient: Examiner, message: Json, index: int) -> None:
     path = "messageSignature.messageDigest.digest"
