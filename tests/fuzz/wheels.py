@@ -23,7 +23,7 @@ from wheelmark.errors import InputError
 from wheelmark.verify import reasons
 from wheelmark.verify.artifact import WheelFacts, examine_wheel
 
-_CRC = "installers refuse it"
+_CRC = "accepted, CRC wrong"
 _NAMES = {
     "cpu": wheelmaking.NAME,
     "sm90": "demo_kernels-1.0+sm90-py3-none-manylinux_2_28_x86_64.whl",
