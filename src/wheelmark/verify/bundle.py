@@ -218,7 +218,10 @@ def _signer(material: dict[str, Any], version: str) -> tuple[tuple[bytes, ...], 
     if named == ["x509CertificateChain"] and version != "0.3":
         chain = _member(material, "x509CertificateChain")
         _known(chain, "certificates")
-        certificates = tuple(_bytes(item, "rawBytes") for item in _list(chain, "certificates"))
+        items = _list(chain, "certificates")
+        for item in items:
+            _known(item, "rawBytes")
+        certificates = tuple(_bytes(item, "rawBytes") for item in items)
         if certificates:
             return certificates, None
     raise RejectedError("the bundle holds no signing certificate", reason="certificate-missing")

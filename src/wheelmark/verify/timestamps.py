@@ -38,6 +38,8 @@ _ECDSA = {
     "sha384": bytes.fromhex("06082a8648ce3d040303"),
     "sha512": bytes.fromhex("06082a8648ce3d040304"),
 }
+_GRANTED_STATUS = 0
+"""``PKIStatus`` (RFC 3161, section 2.4.2): that it stands beside a token is signed by nobody, and others ask for it."""
 
 
 def check_timestamp(token: bytes, signature: bytes, authorities: Sequence[Authority]) -> dt.datetime:
@@ -57,6 +59,11 @@ def check_timestamp(token: bytes, signature: bytes, authorities: Sequence[Author
     function = _IMPRINTS.get(algorithm)
     if function is None or function(signature).digest() != imprint:
         raise RejectedError("the timestamp is over another signature", reason="timestamp-other")
+    if response.status != _GRANTED_STATUS:
+        raise RejectedError(
+            f"the timestamp authority's response has status {response.status}, which is not granted",
+            reason="timestamp-untrusted",
+        )
     failures: list[str] = []
     signing: list[Authority] = []
     for authority in authorities:
