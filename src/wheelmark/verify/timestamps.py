@@ -59,11 +59,6 @@ def check_timestamp(token: bytes, signature: bytes, authorities: Sequence[Author
     function = _IMPRINTS.get(algorithm)
     if function is None or function(signature).digest() != imprint:
         raise RejectedError("the timestamp is over another signature", reason="timestamp-other")
-    if response.status != _GRANTED_STATUS:
-        raise RejectedError(
-            f"the timestamp authority's response has status {response.status}, which is not granted",
-            reason="timestamp-untrusted",
-        )
     failures: list[str] = []
     signing: list[Authority] = []
     for authority in authorities:
@@ -193,6 +188,11 @@ def _decode(token: bytes) -> tuple[TimeStampResponse, str, bytes, dt.datetime]:
         raise InputError(
             f"malformed timestamp: {type(error).__name__}: {error}", reason="timestamp-malformed"
         ) from error
+    if response.status != _GRANTED_STATUS:
+        raise RejectedError(
+            f"the timestamp authority's response has status {response.status}, which is not granted",
+            reason="timestamp-untrusted",
+        )
     return response, algorithm, message, time
 
 
