@@ -2,7 +2,7 @@
 
 ``verify`` and the functions for each kind are what the command line and deploy hooks call; ``load_policy`` reads
 the operator's word. Nothing here reads ``wheelmark.toml``, the network, or a trust root that the policy does
-not name. The heavy modules are imported when something is verified.
+not name. The modules of each kind are imported when something of that kind is verified.
 """
 
 from __future__ import annotations
@@ -14,18 +14,12 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from wheelmark import manifest
-from wheelmark.binaries import kernelmanifest
 from wheelmark.errors import ConfigError, InputError
-from wheelmark.oci import layout
 from wheelmark.verify.auditlog import AuditLog
 from wheelmark.verify.circumstances import Circumstances
 from wheelmark.verify.factscache import FactsCache
-from wheelmark.verify.image import verify_one_image
-from wheelmark.verify.kernelpack import verify_one_kernel_pack
 from wheelmark.verify.memory import Memory
 from wheelmark.verify.policy import Kind, Policy, load_policy
-from wheelmark.verify.release import verify_release_directory
 from wheelmark.verify.verdict import Accepted, Missing, Rejected, Report, Unchecked, Verdict
 from wheelmark.verify.wheel import verify_one_wheel
 
@@ -130,6 +124,10 @@ def kind_of(path: Path) -> Kind:
     """
     if path.suffix == ".whl" and not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for names that are too long
         return Kind.WHEEL
+    from wheelmark import manifest  # noqa: PLC0415 - as the docstring says: what is not verified is not imported
+    from wheelmark.binaries import kernelmanifest  # noqa: PLC0415
+    from wheelmark.oci import layout  # noqa: PLC0415
+
     for name, kind in (
         (manifest.NAME, Kind.RELEASE),
         (layout.MARK, Kind.IMAGE),
@@ -162,6 +160,8 @@ def verify_release(
         ConfigError: The policy has no requirement for a target of the release, or lies in the release
             (``policy-inside``).
     """
+    from wheelmark.verify.release import verify_release_directory  # noqa: PLC0415
+
     _check_outside(dist, policy)
     ask = functools.partial(verify_release_directory, dist, policy, cache=cache)
     return _answer(ask, policy, now=now, channel=channel, memory=memory, audit_log=audit_log)
@@ -207,6 +207,8 @@ def verify_image(
         InputError: This is no layout, or holds no such image.
         ConfigError: The policy has no requirement for such an image, or lies in the layout (``policy-inside``).
     """
+    from wheelmark.verify.image import verify_one_image  # noqa: PLC0415
+
     _check_outside(path, policy)
     ask = functools.partial(
         verify_one_image, path, policy, bundles=bundles, reference=reference, target=target, cache=cache
@@ -231,6 +233,8 @@ def verify_kernel_pack(
         InputError: The manifest cannot be read.
         ConfigError: The policy has no requirement for such kernels, or lies among them (``policy-inside``).
     """
+    from wheelmark.verify.kernelpack import verify_one_kernel_pack  # noqa: PLC0415
+
     _check_outside(path, policy)
     ask = functools.partial(verify_one_kernel_pack, path, policy, bundles=bundles, cache=cache)
     return _answer(ask, policy, now=now, channel=channel, memory=memory, audit_log=audit_log)
