@@ -33,6 +33,7 @@ _STRICTER_THERE = (
     "inclusionProof.hashes\n  Field required",
     "ogIndex\n  Field required",
     "ValueError: error parsing asn1 value",
+    "ValueError: a relative distinguished name cannot be empty",
 )
 """Refusals of sigstore-python alone: it wants empty lists and zeros to be there, and protobuf's JSON leaves them out; it
 breaks off at a second timestamp with an unreadable certificate inside, which is ignored here, and named."""

@@ -254,18 +254,20 @@ def entries(plain: _Plain) -> Iterator[LayerEntry]:
         InputError: See the module's table.
     """
     records: dict[str, str] = {}
+    extended = False
     while (block := plain.take(BLOCK)) != bytes(BLOCK):
         if len(block) != BLOCK:
             _refuse("it ends without an end mark")
         header = _Header(block)
         if header.kind in {b"x", b"L", b"K"}:
             _extend(records, header, plain)
+            extended = True
             continue
         entry = _entry(header, records)
         plain.skip(-(-entry.size // BLOCK) * BLOCK)
-        records = {}
+        records, extended = {}, False
         yield entry
-    if records:
+    if extended:
         _refuse("it ends behind an extended header")
     if plain.take(BLOCK) != bytes(BLOCK):
         _refuse("it ends with half an end mark")

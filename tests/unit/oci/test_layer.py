@@ -183,6 +183,11 @@ def test_inert_records_are_read() -> None:
     assert read(tar(records, FILE)).entries == 1
 
 
+def test_an_empty_extended_header_behind_the_last_entry_is_refused() -> None:
+    assert reason(tar(*GOOD, Entry(name="x", kind=b"x"))) == "image-layer"
+    assert reason(tar(*GOOD, Entry(name="x", kind=b"L"))) == "image-layer"
+
+
 def test_limits_hold() -> None:
     many = tar(*(Entry(name=f"f{index}") for index in range(5)))
     assert reason(many, limits=LayerLimits(entries=4)) == "image-limit"
