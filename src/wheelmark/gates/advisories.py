@@ -76,7 +76,8 @@ class Advisories:
             (entry["type"], entry["score"])
             for advisories in self.by_package.values()
             for advisory in advisories
-            if names & {advisory["id"], *(item for item in _list(advisory, "aliases") if isinstance(item, str))}
+            if names
+            & {advisory["id"], *(item for item in _list(advisory, "aliases") if isinstance(item, str))}
             for entry in _list(advisory, "severity")
             if isinstance(entry, dict)
             and isinstance(entry.get("type"), str)
