@@ -81,7 +81,7 @@ def page(tally: Tally, *, seed: int, first: int, count: int, seconds: float, wor
             "What is changed how, and what has to hold of every mutant, stands in `tests/fuzz/__init__.py`: of bundles that",
             "Wheelmark wrote nothing but the original bytes is accepted; of others no change to signed content or to a reported fact,",
             "and what differs is named as authenticated by nothing; nothing comes out but an answer with a reason; what is accepted,",
-            "sigstore-python accepts too (asked for every accepted mutant).",
+            "sigstore-python accepts too: it is asked for every accepted mutant, but where a timestamp beside a good one was ignored.",
             "",
             f"`{command}`",
             "",
