@@ -426,3 +426,5 @@ def test_the_command_says_what_it_did(shop: Shop, good: Path, python: Path) -> N
     assert changed.out.startswith("installed-changed: demo_kernels/__init__.py: ")
     absent = shop.run("audit-installed", "no-such", "--python", python)
     assert (absent.code, "receipt-absent" in absent.out) == (int(Exit.MISSING), True)
+    assert "--replace` puts the verified bytes back" in changed.out
+    assert "no-such: NOT COMPARED (no receipt to compare with)\n  next step:" in absent.out

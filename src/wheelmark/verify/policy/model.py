@@ -32,7 +32,7 @@ class Kind(enum.Enum):
     WHEEL = "wheel"
     """One wheel, wherever it lies."""
     IMAGE = "image"
-    """One container image: an OCI layout directory, or an image in a registry."""
+    """One container image, in an OCI layout directory."""
     KERNEL_PACK = "kernel-pack"
     """One directory of compiled kernels with their manifest."""
 
