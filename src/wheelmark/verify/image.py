@@ -39,6 +39,10 @@ from wheelmark.verify.verdict import Report, Step, Verdict, refusal
 
 _ARCHITECTURES: Mapping[str, str] = {"x86_64": "amd64", "aarch64": "arm64"}
 """Ours -> Go's."""
+MAX_IMAGES = 256
+"""Under one index: each is read whole, and may have many bundles."""
+_LayerKey = tuple[str, int, str]
+"""sha256, size and media type, as a manifest names a layer."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,7 +98,8 @@ def verify_one_image(
         if error.reason == "image-reference":
             raise
         return _report(path, policy, [refusal(path.name, error.reason, error.what)])
-    examined = [examine_image(layout, item) for item in images]
+    read: dict[_LayerKey, LayerFacts] = {}
+    examined = [examine_image(layout, item, read=read) for item in images]
     wanted = [item for item in examined if not target or item.target == target or len(examined) == 1]
     if not wanted:
         text = f"{found.descriptor.digest} lists no image for {target or 'any target'}"
@@ -134,18 +139,25 @@ def _images(layout: Layout, found: Found) -> Iterator[Found]:
         for item in layout.walk()
         if item.descriptor.is_manifest and found.descriptor.sha256 in item.indexes
     ]
-    for sha256 in dict.fromkeys(item.descriptor.sha256 for item in below):
+    distinct = dict.fromkeys(item.descriptor.sha256 for item in below)
+    if len(distinct) > MAX_IMAGES:
+        text = f"{found.descriptor.digest} lists {len(distinct):,} images; the limit is {MAX_IMAGES:,}"
+        raise InputError(text, reason="input-limit")
+    for sha256 in distinct:
         ways = [item for item in below if item.descriptor.sha256 == sha256]
         indexes = dict.fromkeys(index for item in ways for index in item.indexes)
         yield dataclasses.replace(ways[0], indexes=tuple(indexes))
 
 
-def examine_image(layout: Layout, found: Found) -> ImageFacts:
+def examine_image(
+    layout: Layout, found: Found, *, read: dict[_LayerKey, LayerFacts] | None = None
+) -> ImageFacts:
     """Read an image whole and find what is wrong with its bytes.
 
     Args:
         layout: Where it lies.
         found: Its manifest.
+        read: Layers of this layout that were read before; it is added to.
     """
     descriptor = found.descriptor
     facts = ImageFacts(
@@ -167,11 +179,11 @@ def examine_image(layout: Layout, found: Found) -> ImageFacts:
             config_sha256=manifest.config.sha256,
             version=config.labels.get("org.opencontainers.image.version", ""),
         )
-        read = _read_layers(layout, manifest)
+        own = _read_layers(layout, manifest, {} if read is None else read)
     except InputError as error:
         return dataclasses.replace(facts, problems=(Problem(reason=error.reason, text=error.what),))
-    problems = (*_compare_layers(config, read), *_compare_platform(facts, descriptor, config.platform))
-    return dataclasses.replace(facts, layers=read, problems=problems)
+    problems = (*_compare_layers(config, own), *_compare_platform(facts, descriptor, config.platform))
+    return dataclasses.replace(facts, layers=own, problems=problems)
 
 
 def _configuration(layout: Layout, manifest: ImageManifest) -> ImageConfig:
@@ -181,7 +193,15 @@ def _configuration(layout: Layout, manifest: ImageManifest) -> ImageConfig:
     return types.read_config(layout.document(manifest.config, limit=types.CONFIG_LIMIT))
 
 
-def _read_layers(layout: Layout, manifest: ImageManifest) -> tuple[LayerFacts, ...]:
+def _layer_key(item: Descriptor) -> _LayerKey:
+    return item.sha256, item.size, item.media_type
+
+
+def _read_layers(
+    layout: Layout, manifest: ImageManifest, known: dict[_LayerKey, LayerFacts]
+) -> tuple[LayerFacts, ...]:
+    """Each layer's facts. One that stands there several times, or in several images, is read once."""
+
     def read(item: Descriptor) -> LayerFacts:
         with layout.open_blob(item) as blob:
             try:
@@ -193,9 +213,11 @@ def _read_layers(layout: Layout, manifest: ImageManifest) -> tuple[LayerFacts, .
             blob.check()
             return facts
 
-    workers = max(1, min(len(manifest.layers), os.cpu_count() or 1))
+    wanted = {_layer_key(item): item for item in manifest.layers if _layer_key(item) not in known}
+    workers = max(1, min(len(wanted), os.cpu_count() or 1))
     with concurrent.futures.ThreadPoolExecutor(max_workers=workers) as pool:
-        return tuple(pool.map(read, manifest.layers))
+        known.update(zip(wanted, pool.map(read, wanted.values()), strict=True))
+    return tuple(known[_layer_key(item)] for item in manifest.layers)
 
 
 def _compare_layers(config: ImageConfig, read: Sequence[LayerFacts]) -> Iterator[Problem]:

@@ -19,7 +19,7 @@ from rows import row
 from wheelmark.attest.predicates import PROVENANCE, SBOM
 from wheelmark.attest.statement import Subject
 from wheelmark.errors import ConfigError, Exit, InputError
-from wheelmark.oci import types
+from wheelmark.oci import layer, types
 from wheelmark.oci.layout import Layout, LayoutWriter
 from wheelmark.oci.types import Descriptor, ImageIndex
 from wheelmark.sign import embedded
@@ -350,3 +350,34 @@ def test_a_channel_has_its_own_requirement(path: Path, rules: Policy, now: dt.da
     with pytest.raises(ConfigError) as caught:
         verify_image(path, rules, now=now, channel="prod")
     assert caught.value.reason == "policy-no-rule"
+
+
+def test_an_index_of_hundreds_of_images_is_refused(
+    tmp_path: Path, rules: Policy, now: dt.datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wheelmark.verify.image.MAX_IMAGES", 3)
+    writer = LayoutWriter(tmp_path / "image")
+    made = [Draft(labels={"number": str(number)}).write(writer) for number in range(4)]
+    writer.finish([writer.add(ImageIndex(manifests=tuple(made)).as_bytes(), types.INDEX)])
+    assert reasons(verify_image(tmp_path / "image", rules, now=now)) == {"input-limit"}
+
+
+def test_a_layer_is_read_once_however_often_it_stands_there(
+    tmp_path: Path, rules: Policy, now: dt.datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small file that says ten thousand times that it is a large layer."""
+    count = 0
+    real = layer.read_layer
+
+    def counted(*args: Any) -> Any:
+        nonlocal count
+        count += 1
+        return real(*args)
+
+    monkeypatch.setattr(layer, "read_layer", counted)
+    writer = LayoutWriter(tmp_path / "image")
+    same = [tar(Entry(name="a", data=b"x"))] * 5
+    made = [Draft(layers=same, labels={"number": str(number)}).write(writer) for number in range(3)]
+    writer.finish([writer.add(ImageIndex(manifests=tuple(made)).as_bytes(), types.INDEX)])
+    assert reasons(verify_image(tmp_path / "image", rules, now=now)) == {"no-bundle"}
+    assert count == 1
