@@ -252,7 +252,8 @@ class _Work:
             raise StateError(
                 f"packages are installed in other versions than those the wheel was tested with: {shown}",
                 cause="the environment was made for something else as well",
-                fix="--no-deps keeps them, --replace changes them; best is a new environment (--python)",
+                fix="--no-deps keeps them, --replace changes them (right for the setuptools that a new venv brings); "
+                "best is an environment of its own (--python)",
                 reason="dependency-conflict",
             )
         self._check_closed({**self.python.packages, **{pin.name: pin.version for pin in self.pins()}})

@@ -135,6 +135,12 @@ def kind_of(path: Path) -> Kind:
     ):
         if os.path.isfile(path / name):  # noqa: PTH113 - as above
             return kind
+    if not os.path.lexists(path):
+        raise InputError(
+            f"there is nothing at {path}",
+            fix="name a release directory, a wheel, an image layout or a kernel pack",
+            reason="not-a-release",
+        )
     raise InputError(
         f"{path} is no release directory (no {manifest.NAME}: not signed yet?), no wheel, no image layout and no "
         "kernel pack",

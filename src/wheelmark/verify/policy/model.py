@@ -261,6 +261,7 @@ class Policy:
         raise ConfigError(
             f"{self.source} has no requirement for a {about}",
             cause="what a policy does not speak of is not accepted",
-            fix=f'add a [[require]] with kind = "{kind.value}"',
+            fix=f'add a [[require]] with kind = "{kind.value}"'
+            + (f' and channel = "{channel:.80}"' if channel else ""),
             reason="policy-no-rule",
         )
