@@ -72,10 +72,12 @@ def verify(
         cache: Facts of bundles and artifacts from earlier runs.
 
     Raises:
-        InputError: It is none of these, or cannot be read.
+        InputError: It is none of these, cannot be read, or is no kind that bundles, reference or target are for.
         ConfigError: The policy has no requirement for it; or memory or audit log cannot be used.
     """
-    match kind_of(path):
+    kind = kind_of(path)
+    _check_asked(path, kind, bundles=bundles, reference=reference, target=target)
+    match kind:
         case Kind.RELEASE:
             return verify_release(
                 path, policy, now=now, channel=channel, memory=memory, audit_log=audit_log, cache=cache
@@ -263,6 +265,22 @@ def _answer(
     if memory is not None:
         memory.remember(report, now=now)
     return report
+
+
+def _check_asked(path: Path, kind: Kind, *, bundles: Sequence[Path], reference: str, target: str) -> None:
+    """What is asked for and would not be looked at is refused: nobody believes that it was."""
+    in_vain = {
+        "a further bundle": bundles and kind is Kind.RELEASE,
+        "a reference": reference and kind is not Kind.IMAGE,
+        "a target": target and kind is not Kind.IMAGE,
+    }
+    for what, is_in_vain in in_vain.items():
+        if is_in_vain:
+            raise InputError(
+                f"{what} was given, and {path} is a {kind.value}, where it would not be looked at",
+                fix="leave it out, or verify each kind by a command of its own",
+                reason="input",
+            )
 
 
 def _check_outside(folder: Path, policy: Policy) -> None:
