@@ -68,12 +68,12 @@ class Repository:
             self._previous = None
         metadata.to_file(str(self.folder / f"{root.version}.root.json"))
 
-    def publish(self, data: bytes, *, expires: dt.datetime | None = None) -> None:
-        """Sign targets, snapshot and timestamp over ``data``."""
+    def publish(self, data: bytes, *, name: str = TARGET, expires: dt.datetime | None = None) -> None:
+        """Sign targets, snapshot and timestamp over ``data``, called ``name``."""
         digest = hashlib.sha256(data).hexdigest()
-        (self.folder / "targets" / f"{digest}.{TARGET}").write_bytes(data)
+        (self.folder / "targets" / f"{digest}.{name}").write_bytes(data)
         targets = Targets(expires=_after(365), version=self._next("targets"))
-        targets.targets[TARGET] = TargetFile.from_data(TARGET, data)
+        targets.targets[name] = TargetFile.from_data(name, data)
         self._write("targets", Metadata(targets))
         self.snapshot()
         self.timestamp(expires=expires)

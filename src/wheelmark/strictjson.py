@@ -83,7 +83,7 @@ def loads(data: bytes, *, what: str = "JSON document", limits: Limits = DEFAULT)
         raise InputError(f"{what} is not UTF-8: {error.reason}", reason="json-syntax") from error
     except json.JSONDecodeError as error:
         raise InputError(f"{what} is not JSON: {error}", reason="json-syntax") from error
-    escaped = b"\\u" in data
+    escaped = b"\\ud" in data or b"\\uD" in data
     # Short texts cannot hold long strings, and few commas no long array: most documents need no walk.
     if escaped or len(data) > limits.string or commas >= limits.items:
         _check_strings(value, what, limits, escaped=escaped)

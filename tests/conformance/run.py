@@ -31,7 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     cases = Path(os.environ.get("WHEELMARK_CASES") or "absent")
     found = folders(cases)
     if not found:
-        print(f"not run: WHEELMARK_CASES names no folder that holds {ASSETS}", file=sys.stderr)
+        print(
+            f"not run: WHEELMARK_CASES names no folder that holds {ASSETS}\n"
+            "  next step:    clone https://github.com/sigstore/sigstore-conformance into a folder, and name that folder",
+            file=sys.stderr,
+        )
         return int(Exit.UNCHECKED)
     verified = [ask(folder) for folder in found]
     with tempfile.TemporaryDirectory() as place:

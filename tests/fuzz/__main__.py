@@ -39,7 +39,9 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "--first", type=int, default=0, help="number of the first mutant: ranges of a seed can be run apart"
     )
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 1)))
-    parser.add_argument("--kinds", default="", help="of bundles,wheels,roots,policies,releases; default all")
+    parser.add_argument(
+        "--kinds", default="", help="of bundles,wheels,layers,images,roots,policies,releases; default all"
+    )
     parser.add_argument(
         "--state", type=Path, help="file that keeps what was found, so that a run broken off goes on"
     )

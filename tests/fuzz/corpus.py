@@ -150,9 +150,9 @@ def subjects(folder: Path, kinds: frozenset[str] = frozenset()) -> Iterator[tupl
 
     Args:
         folder: Where the embedded instance and releases are made.
-        kinds: ``bundles``, ``wheels``, ``releases``, ``roots``, ``policies``; empty: all.
+        kinds: ``bundles``, ``wheels``, ``layers``, ``images``, ``releases``, ``roots``, ``policies``; empty: all.
     """
-    from fuzz import configuration, releases, wheels  # noqa: PLC0415 - they import this module
+    from fuzz import configuration, images, releases, wheels  # noqa: PLC0415 - they import this module
 
     with forging(folder / "state") as forge:
         made: list[Subject] = []
@@ -164,8 +164,14 @@ def subjects(folder: Path, kinds: frozenset[str] = frozenset()) -> Iterator[tupl
             made.append(configuration.RootSubject(forge))
         if not kinds or "policies" in kinds:
             made.append(configuration.PolicySubject(folder / "policies", forge))
+        if not kinds or "layers" in kinds:
+            made.append(images.LayerSubject())
+        if not kinds or kinds & {"releases", "images"}:
+            release = releases.ReleaseSubject(folder / "releases", forge)
         if not kinds or "releases" in kinds:
-            made.append(releases.ReleaseSubject(folder / "releases", forge))
+            made.append(release)
+        if not kinds or "images" in kinds:
+            made.append(images.ImageSubject(folder / "images", forge, release.policy))
         yield tuple(made)
 
 

@@ -22,7 +22,7 @@ LONGEST = 10.0
 """Seconds that one mutant may take before it is broken off and counts as a defect; the slowest is recorded."""
 NOT_MADE = "not made"
 """Outcome: the mutator found nothing to change in this original."""
-_WEIGHTS = {"releases": 1, "policies": 10, "roots": 20, "wheels": 20}
+_WEIGHTS = {"releases": 1, "images": 3, "policies": 10, "roots": 20, "wheels": 20, "layers": 20}
 _BUNDLES = 100
 
 

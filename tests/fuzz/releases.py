@@ -41,7 +41,7 @@ class ReleaseSubject:
         before = os.environ.get(state.VARIABLE)
         os.environ[state.VARIABLE] = str(forge.home)
         try:
-            self._policy = load_policy(POLICY)
+            self.policy = load_policy(POLICY)
         finally:
             os.environ.pop(state.VARIABLE)
             if before is not None:
@@ -59,7 +59,7 @@ class ReleaseSubject:
         self._later = {name: (later / name).read_bytes() for name in digests.tree_files(later)}
         self._names = sorted(self._files)
         self._write(self._files)
-        if not verify_release(self._work, self._policy, now=corpus.now()).accepted:
+        if not verify_release(self._work, self.policy, now=corpus.now()).accepted:
             raise BrokenError("the original is not accepted")
         self.originals = (Original(name="release", data=b"[]"),)
         self.mutators: Mapping[str, Mutator] = {
@@ -117,7 +117,7 @@ class ReleaseSubject:
         self._write(files)
         _odd(self._work, operations)
         try:
-            report = verify_release(self._work, self._policy, now=corpus.now())
+            report = verify_release(self._work, self.policy, now=corpus.now())
         except WheelmarkError as error:
             return error.reason
         without = {name: data for name, data in self._files.items() if name != _OPTIONAL}

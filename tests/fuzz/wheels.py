@@ -23,6 +23,7 @@ from wheelmark.errors import InputError
 from wheelmark.verify import reasons
 from wheelmark.verify.artifact import WheelFacts, examine_wheel
 
+_CRC = "accepted, CRC wrong"
 _NAMES = {
     "cpu": wheelmaking.NAME,
     "sm90": "demo_kernels-1.0+sm90-py3-none-manylinux_2_28_x86_64.whl",
@@ -207,7 +208,12 @@ class WheelSubject:
             if "library" in codes:
                 raise BrokenError(f"a library failed in a way that is not foreseen: {facts.problems[0].text}")
             return facts.problems[0].reason
-        self._same_as_installers(facts, mutant)
+        try:
+            self._same_as_installers(facts, mutant)
+        except zipfile.BadZipFile as error:
+            if "CRC" not in str(error):
+                raise
+            return _CRC  # RECORD's sha256 vouches for the bytes, so that the verifier does not compute it
         return EQUAL
 
     def _examined(self, original: Original, data: bytes) -> WheelFacts:

@@ -41,6 +41,8 @@ class Shape:
     timestamps: str | None = "p256"
     """Keys above the timestamp authority's own, which is ``p256``; ``None`` for no authority."""
     timestamps_between: int = 0
+    origin: str = "log.private.invalid"
+    """Of Rekor v2's checkpoints."""
     versions: tuple[int, ...] = (2,)
     """Of Rekor; the highest is used."""
 
@@ -117,11 +119,10 @@ def playing(folder: Path, shape: Shape) -> Iterator[Services]:
             tsa = pki.timestamping(shape.timestamps, between=shape.timestamps_between, leaf="p256")
             (folder / "tsa.crt.pem").write_bytes(tsa.pem())
             timestamps = TimestampAuthority(cast("ec.EllipticCurvePrivateKey", tsa.key), tsa.certificates[0])
-        origin = "log.private.invalid"
         log_key = ed25519.Ed25519PrivateKey.generate()
         _write(folder / "log2.pub.pem", log_key)
         log = TransparencyLog(
-            origin=origin, key=log_key, authority=chain.certificates[0], path=folder / "log.records"
+            origin=shape.origin, key=log_key, authority=chain.certificates[0], path=folder / "log.records"
         )
         stack.callback(log.close)
         url = stack.enter_context(server.serving(_Services(authority, chain, log, timestamps)))
@@ -132,7 +133,7 @@ def playing(folder: Path, shape: Shape) -> Iterator[Services]:
             played, log_url = stack.enter_context(logging_entries(key))
             logs.append(Log(url=log_url, version=1, origin=played.host))
         if 2 in shape.versions:
-            logs.append(Log(url=url, version=2, origin=origin))
+            logs.append(Log(url=url, version=2, origin=shape.origin))
         yield Services(
             folder=folder,
             issuer=issuer,

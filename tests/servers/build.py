@@ -50,7 +50,6 @@ def build(target: Path) -> dict[str, str]:
         environment = {
             **os.environ,
             "GOROOT": str(toolchain),
-            "GOPATH": os.pathsep.join([str(ours.parent), str(root / "usr" / "share" / "gocode")]),
             "GOCACHE": str(place / "cache"),
             "GO111MODULE": "off",
             "GOTOOLCHAIN": "local",
@@ -58,7 +57,11 @@ def build(target: Path) -> dict[str, str]:
             "CGO_ENABLED": "0",
         }
         target.mkdir(parents=True, exist_ok=True)
+        theirs = str(root / "usr" / "share" / "gocode")
         for name, package in COMMANDS.items():
+            # Only Fulcio gets stand-ins; what the others need is all Debian's.
+            paths = [str(ours.parent), theirs] if name == "fulcio" else [theirs]
+            environment["GOPATH"] = os.pathsep.join(paths)
             command = [str(toolchain / "bin" / "go"), "build", "-o", str(target / name), package]
             subprocess.run(command, cwd=ours, env=environment, check=True)
     (target / "versions.json").write_text(json.dumps(versions, indent=2))

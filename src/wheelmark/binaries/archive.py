@@ -30,6 +30,8 @@ _CENTRAL = struct.Struct("<IHHHHHHIIIHHHHHII")
 _LOCAL = struct.Struct("<IHHHHHIIIHH")
 _EXTRA = struct.Struct("<HH")
 _DESCRIPTOR = struct.Struct("<III")
+_VERSION, _NEWEST = 0xFF, 63
+"""Of "version needed to extract" the byte that says it, and the newest that Python's ``zipfile`` opens."""
 _END_MARK, _CENTRAL_MARK, _LOCAL_MARK, _DESCRIPTOR_MARK = 0x06054B50, 0x02014B50, 0x04034B50, 0x08074B50
 _LOCATOR_MARK, _LOCATOR_SIZE = b"PK\x06\x07", 20
 _DIRECTORY_LIMIT = 64 << 20
@@ -225,7 +227,9 @@ def _central(directory: bytes, count: int) -> Iterator[_Row]:
     at = 0
     for _ in range(count):
         row = _unpack(_CENTRAL, directory, at, "central header")
-        mark, _, _, flags, method, _, _, crc, compressed, size, name_size, extra_size, comment_size = row[:13]
+        mark, _, version, flags, method, _, _, crc, compressed, size, name_size, extra_size, comment_size = (
+            row[:13]
+        )
         disk, _, attributes, offset = row[13:]
         if mark != _CENTRAL_MARK or disk or comment_size:
             _refuse("a central header is malformed, or has a comment")
@@ -233,6 +237,8 @@ def _central(directory: bytes, count: int) -> Iterator[_Row]:
         name = _part(directory, at, name_size, "member name")
         _check_extra(_part(directory, at + name_size, extra_size, "extra field"))
         at += name_size + extra_size
+        if version & _VERSION > _NEWEST:
+            _refuse(f"{name[:80]!r} needs version {version & _VERSION} of the format")
         if flags & ~_KNOWN_FLAGS or method not in {_STORED, _DEFLATED}:
             _refuse(f"{name[:80]!r} is encrypted, or compressed by method {method}")
         if _ALL_ONES in {compressed, size, offset}:

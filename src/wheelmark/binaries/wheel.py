@@ -415,6 +415,13 @@ def _check_metadata(
         raise InputError(f"{file_name}: METADATA says version {said_version[:80]}", reason="wheel-name")
 
 
+def _parsed(tag: str) -> frozenset[Tag]:
+    try:
+        return frozenset(parse_tag(tag))
+    except ValueError as error:  # packaging's InvalidTag is one
+        raise InputError(f"WHEEL: {tag[:80]!r} is not a tag", reason="wheel-metadata") from error
+
+
 def _check_marks(
     file_name: str, marks: Mapping[str, tuple[str, ...]], build: BuildTag, tags: frozenset[Tag]
 ) -> None:
@@ -428,7 +435,7 @@ def _check_marks(
             raise InputError(f"WHEEL: {text[:80]!r} is not a tag", reason="wheel-metadata")
         if len(said) + _count_tags(text) > _TAGS:
             raise InputError(f"WHEEL names more than {_TAGS} tags", reason="wheel-limit")
-        said |= parse_tag(text)
+        said |= _parsed(text)
     if said != tags:
         raise InputError(
             f"{file_name}: WHEEL says {', '.join(sorted(map(str, said)))[:300]}", reason="wheel-tags"

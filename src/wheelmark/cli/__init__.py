@@ -47,12 +47,16 @@ COMMANDS = (
 __all__ = ["COMMANDS", "build_parser", "main"]
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line; ``--help`` in the docs is generated from it."""
+def build_parser(asked: str = "") -> argparse.ArgumentParser:
+    """The whole command line; ``--help`` in the docs is generated from it.
+
+    Args:
+        asked: The one command that is to be parsed, if that is known: the others are then not imported.
+    """
     parser = argparse.ArgumentParser(prog="wheelmark", description=wheelmark.__doc__)
     parser.add_argument("--version", action="version", version=f"wheelmark {wheelmark.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in COMMANDS:
+    for name in (asked,) if asked in COMMANDS else COMMANDS:
         module = importlib.import_module(f"wheelmark.cli.{name.replace('-', '_')}")
         command = commands.add_parser(module.NAME, help=module.HELP, description=module.HELP)
         command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
@@ -67,7 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             # Names come from outside: one that this terminal cannot say must not end a command.
             stream.reconfigure(errors="backslashreplace")
-    args = build_parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    args = build_parser(words[0] if words else "").parse_args(words)
     try:
         return _delivered(int(args.run(args)))
     except WheelmarkError as error:

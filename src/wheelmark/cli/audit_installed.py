@@ -6,8 +6,18 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wheelmark.deploy import Audit
 
 NAME = "audit-installed"
+_NEXT = {
+    False: "put it there with `wheelmark install REF --policy FILE`, which writes a receipt; or name its --python",
+    True: "find out who changed it; `wheelmark install REF --policy FILE --replace` puts the verified bytes back",
+}
+"""By whether there is a receipt."""
+
 HELP = "compare installed distributions with the receipts of their installation"
 
 
@@ -45,8 +55,19 @@ def run(args: argparse.Namespace) -> int:
             print(printable(f"{item.reason}: {item.subject}: {item.text}"))
         about = audit.receipt
         files = (
-            f"{about.wheel}, {len(about.files)} files, installed {about.installed}" if about else "no receipt"
+            f"{about.wheel}, {len(about.files)} files, installed {about.installed}"
+            if about
+            else "no receipt to compare with"
         )
-        word = "CHANGED" if audit.findings else "as installed"
-        print(printable(f"{audit.name}: {word} ({files})"), flush=True)
+        print(printable(f"{audit.name}: {_word(audit)} ({files})"))
+        if audit.findings:
+            print(f"  next step:    {_NEXT[audit.receipt is not None]}")
+        sys.stdout.flush()
     return int(code)
+
+
+def _word(audit: Audit) -> str:
+    """One word for the last line: without a receipt nothing was compared."""
+    if not audit.findings:
+        return "as installed"
+    return "CHANGED" if audit.receipt is not None else "NOT COMPARED"

@@ -159,4 +159,6 @@ def _read_file(path: Path, reason: str) -> bytes:
         with path.open("rb") as stream:
             return stream.read(_LARGEST)
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", reason=reason) from error
+        raise ConfigError(
+            f"cannot read {path}: {error.strerror}", fix="name a file that you may read", reason=reason
+        ) from error

@@ -16,6 +16,7 @@ from wheelmark.deploy.disk import (
     files_in,
     other_distributions,
     recorded_startup_files,
+    shadowing,
     startup_files,
     wrong_bytecode,
 )
@@ -119,8 +120,10 @@ def _findings(receipt: Receipt, site: Path, python: Interpreter) -> Iterator[Ref
             # Every installation by Wheelmark writes it anew; other installers remove it or never had it.
             yield refusal(_short(path, site), "installed-replaced", "another installer was here since")
         yield refusal(_short(path, site), *problem)
+    owned = [site / name for name in receipt.owned]
     try:
-        extra = [path for path in files_in(site / name for name in receipt.owned) if path not in known]
+        extra = [path for path in files_in(owned) if path not in known]
+        extra += shadowing(site, known, owned)
     except InputError as error:
         yield refusal(receipt.name, "installed-changed", error.what)
         return

@@ -15,7 +15,7 @@ console scripts        named in the wheel's ``entry_points.txt``; they have to l
 =====================  ====================================================================================
 
 A folder belongs to the wheel when one of its files lies directly in it; whatever else lies in or below it is
-refused. Files that every start of the interpreter runs (``.pth``, ``sitecustomize``) are looked at in the whole of
+refused, and so is what would be imported in place of a module at the wheel's root. Files that every start of the interpreter runs (``.pth``, ``sitecustomize``) are looked at in the whole of
 site-packages.
 """
 
@@ -32,7 +32,7 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path, PurePosixPath
 
@@ -52,6 +52,9 @@ _TIMEOUT = 300
 _SMALL = 16 << 20
 """Bytes of a file of an installer's own."""
 _COMPILED = re.compile(r"[^.]+\.(?P<tag>[^.]+)(?:\.opt-(?P<level>[12]))?\.pyc")
+_STARTS = re.compile(rb"#![^\n]*\n|#!/bin/sh\n'{3}exec' [^\n]*\n' '{3}\n")
+"""What installers write as the first line of a script; the second where the interpreter's path is long or has spaces."""
+_MODULES = (".py", ".pyc", ".so")
 _SCRIPT = re.compile(rb"^\s*(?:from|import)\s+([\w.]+)", re.MULTILINE)
 
 
@@ -71,6 +74,8 @@ class Layout:
     """Console scripts -> module that they load."""
     owned: tuple[Path, ...]
     """Folders that belong to the wheel with all below them."""
+    rewritten: Mapping[Path, bytes] = dataclasses.field(default_factory=dict, repr=False)
+    """Scripts whose first line the installer writes anew -> what follows it."""
 
     def short(self, path: Path) -> str:
         """A place as RECORD names it."""
@@ -93,6 +98,7 @@ def layout_of(wheel: Wheel, python: Interpreter) -> Layout:
         "data": python.data,
     }
     files: dict[Path, str] = {}
+    rewritten: dict[Path, bytes] = {}
     for path, item in wheel.files.items():
         top, _, rest = path.partition("/")
         if top != data:
@@ -105,8 +111,11 @@ def layout_of(wheel: Wheel, python: Interpreter) -> Layout:
                 reason="wheel-layout",
             )
         # The first line of a script names the interpreter that it is installed for.
-        own = scheme == "scripts" and wheel.read(path).startswith(b"#!python")
+        first, _, rest_of_it = wheel.read(path).partition(b"\n") if scheme == "scripts" else (b"", b"", b"")
+        own = first.startswith(b"#!python")
         files[roots[scheme] / inner] = "" if own else item.sha256
+        if own:
+            rewritten[roots[scheme] / inner] = rest_of_it
     sites = {python.purelib, python.platlib}
     folders = {path.parent for path in files if any(path.is_relative_to(root) for root in sites)} - sites
     owned = tuple(
@@ -119,6 +128,7 @@ def layout_of(wheel: Wheel, python: Interpreter) -> Layout:
         files=files,
         scripts={python.scripts / name: module for name, module in _scripts(wheel).items()},
         owned=owned,
+        rewritten=rewritten,
     )
 
 
@@ -154,8 +164,9 @@ def compare(
     Returns:
         What differs, and every file that belongs to the installation, sorted.
     """
-    found = list(_compare_files(layout))
+    found = [*_compare_files(layout), *_compare_rewritten(layout, python)]
     extra = [path for path in files_in(layout.owned) if path not in layout.files]
+    extra += shadowing(layout.site, layout.files, layout.owned)
     extra += [path for path in layout.scripts if os.path.lexists(path)]
     compiled = [path for path in extra if path.parent.name == "__pycache__"]
     for path in extra:
@@ -176,6 +187,21 @@ def _compare_files(layout: Layout) -> Iterator[Refusal]:
         problem = difference(path, sha256)
         if problem:
             yield refusal(layout.short(path), *problem)
+
+
+def _compare_rewritten(layout: Layout, python: Interpreter) -> Iterator[Refusal]:
+    """Scripts of which the installer wrote the first line: it has to start this interpreter, and the rest is the wheel's."""
+    folders = {python.scripts, python.path.parent, python.path.resolve().parent}
+    names = [f"{folder}/python".encode() for folder in folders]
+    for path, rest in sorted(layout.rewritten.items()):
+        try:
+            data = read_bounded(path, _SMALL + len(rest))
+        except InputError:
+            continue  # missing or no plain file is said already
+        head = data.removesuffix(rest)
+        starts = _STARTS.fullmatch(head) is not None and any(name in head for name in names)
+        if not data.endswith(rest) or not starts:
+            yield refusal(layout.short(path), "installed-changed", "it is not the wheel's script")
 
 
 def difference(path: Path, sha256: str) -> tuple[str, str] | None:
@@ -209,6 +235,36 @@ def files_in(folders: Iterable[Path]) -> list[Path]:
         else:
             found += [folder / name for name in digests.tree_files(folder)]
     return sorted(found)
+
+
+def shadowing(site: Path, known: Collection[Path], owned: Collection[Path]) -> list[Path]:
+    """What lies beside the wheel's modules and would be imported in their place, sorted, and what they were compiled to.
+
+    A folder or a native library goes before a module of its name, and any module before a folder without ``__init__.py``.
+
+    Args:
+        site: The folder that the wheel's root went to.
+        known: The wheel's files.
+        owned: Its folders.
+
+    Raises:
+        InputError: A folder cannot be read (``unreadable``).
+    """
+    modules = {
+        path.name.partition(".")[0] for path in known if path.parent == site and path.name.endswith(_MODULES)
+    }
+    bare = {
+        path.name
+        for path in owned
+        if path.parent == site and "." not in path.name and path / "__init__.py" not in known
+    }
+    found: list[Path] = []
+    for folder, stems in ((site, modules | bare), (site / "__pycache__", modules)):
+        for path in sorted(folder.iterdir()) if stems and folder.is_dir() else ():
+            stem, dot, _ = path.name.partition(".")
+            if stem in stems and path not in owned and (not dot or path.name.endswith(_MODULES)):
+                found += files_in([path]) if path.is_dir() else [path]
+    return [path for path in found if path not in known]
 
 
 def _addition(path: Path, layout: Layout, wheel_sha256: str) -> str:

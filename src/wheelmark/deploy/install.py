@@ -7,7 +7,8 @@ Plan (the numbers stand in the code):
 3. The release, or the wheel, is verified under the policy. A refusal ends here, before anything was changed.
 4. The copies' digests are compared with what was accepted.
 5. What is installed already is looked at: another installer's or a damaged distribution, and dependencies in other
-   versions than the lock's, are left alone unless ``replace`` says otherwise.
+   versions than the lock's, are left alone unless ``replace`` says otherwise. A setuptools that came with a virtual
+   environment, and that nothing there requires, is no such dependency: nobody chose its version.
 6. Dependencies are installed from the lock: names, versions and hashes, nothing resolved.
 7. The wheel is installed from its copy, by its own sha256.
 8. What then lies on disk is compared with the wheel's files (``disk``); only then is there a receipt.
@@ -246,18 +247,20 @@ class _Work:
                 )
             lines.append(f"replace: {text}")
         changes = dict(self._changes())
-        conflicts = {name: pair for name, pair in changes.items() if pair[0]}
+        seeds = self.python.replaceable
+        conflicts = {name: pair for name, pair in changes.items() if pair[0] and name not in seeds}
         if conflicts and not self.request.replace:
             shown = "; ".join(f"{name} {have} (lock: {want})" for name, (have, want) in conflicts.items())
             raise StateError(
                 f"packages are installed in other versions than those the wheel was tested with: {shown}",
                 cause="the environment was made for something else as well",
-                fix="--no-deps keeps them, --replace changes them; best is a new environment (--python)",
+                fix="--no-deps keeps them, --replace changes them; best is an environment of its own (--python)",
                 reason="dependency-conflict",
             )
         self._check_closed({**self.python.packages, **{pin.name: pin.version for pin in self.pins()}})
         for name, (have, want) in changes.items():
-            lines.append(f"change {name} {have} to {want}" if have else f"install {name} {want}")
+            seed = " (came with the environment)" if name in seeds else ""
+            lines.append(f"change {name} {have} to {want}{seed}" if have else f"install {name} {want}")
         return tuple(lines)
 
     def pins(self) -> tuple[Pin, ...]:

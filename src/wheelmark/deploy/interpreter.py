@@ -9,23 +9,29 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from wheelmark.errors import MachineError
+
+SEEDS = frozenset({"pip", "setuptools", "wheel"})
+"""What makes an environment puts these into it unasked (``ensurepip``, virtualenv)."""
 
 _TIMEOUT = 60
 """Seconds for an interpreter to start and answer."""
 _QUESTION = """
 import importlib.metadata, json, os, platform, sys, sysconfig
 paths = sysconfig.get_paths()
-packages = {}
+packages, requires = {}, {}
 for found in importlib.metadata.distributions():
     name = found.metadata["Name"]
     if name:
         packages.setdefault(name, found.version)
+        requires.setdefault(name, found.metadata.get_all("Requires-Dist") or [])
 try:
     libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
 except (AttributeError, ValueError, OSError):
@@ -33,7 +39,7 @@ except (AttributeError, ValueError, OSError):
 info = sys.implementation.version
 print(json.dumps({
     "paths": {key: paths[key] for key in ("purelib", "platlib", "scripts", "data")},
-    "cache_tag": sys.implementation.cache_tag or "", "prefix": sys.prefix, "base_prefix": sys.base_prefix, "packages": packages, "libc": libc,
+    "cache_tag": sys.implementation.cache_tag or "", "prefix": sys.prefix, "base_prefix": sys.base_prefix, "packages": packages, "requires": requires, "libc": libc,
     "machine": sysconfig.get_platform().partition("-")[2],
     "markers": {
         "implementation_name": sys.implementation.name,
@@ -70,8 +76,37 @@ class Interpreter:
     data: Path
     packages: Mapping[str, str]
     """Normalized name -> version of everything that is installed there."""
+    requires: Mapping[str, tuple[str, ...]]
+    """Normalized name -> its ``Requires-Dist``, as it stands in the metadata."""
     markers: Mapping[str, str]
     """Values of environment markers (PEP 508)."""
+
+    @property
+    def replaceable(self) -> frozenset[str]:
+        """Seeds of a virtual environment that nothing else there requires: nobody chose their versions.
+
+        A requirement of an extra counts, because nothing on disk says which extras were asked for.
+        """
+        if not self.is_virtual:
+            return frozenset()
+        others = (texts for name, texts in self.requires.items() if name not in SEEDS)
+        return SEEDS - {name for texts in others for name in self._required(texts)}
+
+    def _required(self, texts: Iterable[str]) -> Iterable[str]:
+        for text in texts:
+            try:
+                found = Requirement(text)
+                applies = (
+                    found.marker is None
+                    or "extra" in str(found.marker)
+                    or found.marker.evaluate({**self.markers, "extra": ""})
+                )
+            except (InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName):
+                # Old metadata, which nobody can read: it may mean any of them.
+                yield from SEEDS
+            else:
+                if applies:
+                    yield canonicalize_name(found.name)
 
 
 def read_interpreter(python: Path) -> Interpreter:
@@ -119,6 +154,10 @@ def _read(python: Path, text: str) -> Interpreter:
         prefix=Path(value["prefix"]),
         is_virtual=value["prefix"] != value["base_prefix"],
         packages={canonicalize_name(name): str(version) for name, version in value["packages"].items()},
+        requires={
+            canonicalize_name(name): tuple(str(text) for text in texts)
+            for name, texts in value["requires"].items()
+        },
         markers={str(key): str(item) for key, item in value["markers"].items()},
         **paths,
     )

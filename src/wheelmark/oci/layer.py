@@ -21,6 +21,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hashlib
+import itertools
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import NoReturn, Protocol
@@ -34,11 +35,16 @@ _WINDOW = 1 << 15
 """Bytes given to the decompressor at once: what is left at the end of a gzip member is copied."""
 _TEXT_LIMIT = 64 << 10
 """Bytes of an extended header or a long name."""
+_TEXTS_LIMIT = 3 * _TEXT_LIMIT
+"""Bytes of all of them before one entry: an extended header, a long name and a long link."""
+_ALL_TEXTS_LIMIT = 128 << 20
+"""Bytes of all of them in a layer: each may be a path, which is held until the end."""
 _LONGEST_PATH = 4096
 _GZIP = 31
 """zlib: a gzip header with the largest window."""
 _BASE_256 = 0x80
 _RATIO_FREE = 16 << 20
+_ATTRIBUTES = ("SCHILY.xattr.", "LIBARCHIVE.")
 _INERT_RECORDS = ("atime", "ctime", "mtime", "comment", "charset", "hdrcharset")
 
 
@@ -288,13 +294,13 @@ def _checked(plain: _Plain, limits: LayerLimits) -> Iterator[tuple[LayerEntry, C
             _refuse(f"{entry.path[:200]!r} stands twice")
         seen[entry.path] = entry.kind
         yield entry, contents
-    for path in seen:
-        # In either order: a link that is there before, and one that takes the place of a folder afterwards.
-        folder = path
-        while "/" in folder:
-            folder = folder.rpartition("/")[0]
-            if seen.get(folder, Kind.FOLDER) is not Kind.FOLDER:
-                _unsafe(f"{path[:200]!r} lies below the {seen[folder].value} {folder[:200]!r}")
+    # In either order: a link that is there before, and one that takes the place of a folder afterwards. With the least
+    # character as separator, what lies below an entry sorts right behind it, however deep it lies.
+    for first, second in itertools.pairwise(sorted(path.replace("/", "\0") for path in seen)):
+        folder = first.replace("\0", "/")
+        if seen[folder] is not Kind.FOLDER and second.startswith(f"{first}\0"):
+            path = second.replace("\0", "/")
+            _unsafe(f"{path[:200]!r} lies below the {seen[folder].value} {folder[:200]!r}")
 
 
 def _entries(plain: _Plain) -> Iterator[tuple[LayerEntry, Contents]]:
@@ -304,19 +310,25 @@ def _entries(plain: _Plain) -> Iterator[tuple[LayerEntry, Contents]]:
         InputError: See the module's table.
     """
     records: dict[str, str] = {}
+    extended = False
+    held = total = 0
     while (block := plain.take(BLOCK)) != bytes(BLOCK):
         if len(block) != BLOCK:
             _refuse("it ends without an end mark")
         header = _Header(block)
         if header.kind in {b"x", b"L", b"K"}:
+            held, total = held + header.size, total + header.size
+            if held > _TEXTS_LIMIT or total > _ALL_TEXTS_LIMIT:
+                raise InputError(f"layer: extended headers of {total:,} bytes", reason="image-limit")
             _extend(records, header, plain)
+            extended = True
             continue
         entry = _entry(header, records)
         contents = Contents(plain, entry.size)
         yield entry, contents
         plain.skip(contents.left + -entry.size % BLOCK)
-        records = {}
-    if records:
+        records, extended, held = {}, False, 0
+    if extended:
         _refuse("it ends behind an extended header")
     if plain.take(BLOCK) != bytes(BLOCK):
         _refuse("it ends with half an end mark")
@@ -366,24 +378,27 @@ def _extend(records: dict[str, str], header: _Header, plain: _Plain) -> None:
 def _pax(data: bytes) -> dict[str, str]:
     """The records of an extended header: length, space, key, equals sign, value, line feed."""
     found: dict[str, str] = {}
-    while data:
-        digits, space, _ = data.partition(b" ")
-        length = int(digits) if space and digits.isdigit() and len(digits) < 8 else 0  # noqa: PLR2004 - below the limit
-        record, data = data[:length], data[length:]
+    at = 0
+    while at < len(data):
+        # A length has few digits, so no more is looked at: what is left is not copied for each record.
+        digits, space, _ = data[at : at + 8].partition(b" ")
+        length = int(digits) if space and digits.isdigit() else 0
+        record, at = data[at : at + length], at + max(length, 1)
         key, equals, value = record[len(digits) + 1 :].partition(b"=")
-        if not equals or not value.endswith(b"\n"):
+        if len(record) != length or not equals or not value.endswith(b"\n"):
             _refuse("an extended header is malformed")
         name = _decoded(key)
         if name in found:
             _refuse(f"{name[:80]!r} stands twice in an extended header")
-        found[name] = _decoded(value[:-1])
+        # Attributes are bytes (capabilities of a file, for instance), and nothing here depends on them.
+        found[name] = "" if name.startswith(_ATTRIBUTES) else _decoded(value[:-1])
     return found
 
 
 def _entry(header: _Header, records: Mapping[str, str]) -> LayerEntry:
     for key in records:
         known = key in {"path", "linkpath", "size", "uid", "gid", "uname", "gname", *_INERT_RECORDS}
-        if not known and not key.startswith(("SCHILY.xattr.", "LIBARCHIVE.")):
+        if not known and not key.startswith(_ATTRIBUTES):
             _refuse(f"an extended header says {key[:80]!r}")
     name = records.get("path", header.name)
     if header.kind in _SPECIAL:

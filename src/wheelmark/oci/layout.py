@@ -126,6 +126,7 @@ class Layout:
         self.index = types.read_index(self._small(INDEX, types.DOCUMENT_LIMIT), what=INDEX)
         self._documents: dict[str, bytes] = {}
         self._kept = 0
+        self._referring: dict[str, list[tuple[Descriptor, ImageManifest]]] | None = None
 
     def _small(self, name: str, limit: int) -> bytes:
         with os.fdopen(self._open(name), "rb") as stream:
@@ -263,18 +264,28 @@ class Layout:
         Raises:
             InputError: A manifest is malformed, or there are too many (``input-limit``).
         """
-        wanted = set(sha256)
-        found: dict[str, tuple[Descriptor, ImageManifest]] = {}
-        for item in self.walk():
-            if item.descriptor.is_manifest and item.descriptor.sha256 not in found:
-                manifest = self.read_manifest(item.descriptor)
-                if manifest.subject is not None and manifest.subject.sha256 in wanted:
-                    found[item.descriptor.sha256] = (item.descriptor, manifest)
-                    if len(found) > MAX_REFERRERS:
-                        raise InputError(
-                            f"more than {MAX_REFERRERS:,} referrers of one image", reason="input-limit"
-                        )
+        if self._referring is None:
+            self._referring = self._find_referring()
+        found = {
+            item.sha256: (item, manifest)
+            for subject in dict.fromkeys(sha256)
+            for item, manifest in self._referring.get(subject, ())
+        }
+        if len(found) > MAX_REFERRERS:
+            raise InputError(f"more than {MAX_REFERRERS:,} referrers of one image", reason="input-limit")
         return tuple(found[key] for key in sorted(found))
+
+    def _find_referring(self) -> dict[str, list[tuple[Descriptor, ImageManifest]]]:
+        """sha256 of a subject -> what refers to it. Every manifest is read once, however many images ask."""
+        found: dict[str, list[tuple[Descriptor, ImageManifest]]] = {}
+        seen: set[str] = set()
+        for item in self.walk():
+            if item.descriptor.is_manifest and item.descriptor.sha256 not in seen:
+                seen.add(item.descriptor.sha256)
+                manifest = self.read_manifest(item.descriptor)
+                if manifest.subject is not None:
+                    found.setdefault(manifest.subject.sha256, []).append((item.descriptor, manifest))
+        return found
 
     def check_files(self) -> frozenset[str]:
         """Account for every file; blobs themselves are not read, only indexes and manifests.

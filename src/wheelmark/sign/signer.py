@@ -242,6 +242,13 @@ class Signer:
             raise SignError("what was signed is not the statement that was given", reason="not-verified")
 
     def _no_timestamp(self) -> SignError:
+        if not self._timestamps:
+            return SignError(
+                f"the {self.domain.value} domain gives no signed time",
+                cause="the signing configuration names no timestamp authority, and its log promises no time (Rekor v2)",
+                fix="add a timestamp authority: tsaUrls and tsaConfig of the signing configuration",
+                reason="no-timestamp",
+            )
         return SignError(
             f"the {self.domain.value} domain's timestamp authority gave no timestamp",
             cause="the authority is unreachable, or its answer is not DER (timestamp-authority with "

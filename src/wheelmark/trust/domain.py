@@ -85,7 +85,11 @@ def import_root(source: Path, name: str, directory: Path | None = None) -> Store
         with source.open("rb") as stream:
             data = stream.read(_LARGEST + 1)
     except OSError as error:
-        raise ConfigError(f"cannot read {source}: {error.strerror}", reason="root-absent") from error
+        raise ConfigError(
+            f"cannot read {source}: {error.strerror}",
+            fix="name a file that you may read",
+            reason="root-absent",
+        ) from error
     roots.read_root(data, name=name, issuers=(), level="", canonical=False)
     base = state.private_directory(directory) if directory else state.state_directory(create=True)
     path = state.private_directory(base / "roots") / f"{name}.json"

@@ -17,6 +17,7 @@ from wheelmark.errors import ConfigError
 from wheelmark.trust.roots import PublicKey
 
 _SMALLEST_RSA = 2048
+_CURVES = {"secp256r1", "secp384r1", "secp521r1"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,12 +56,14 @@ def read_key(pem: bytes, *, root: str, what: str) -> ManagedKey:
         key = load_pem_public_key(pem)
     except Exception as error:  # cryptography raises ValueError, UnsupportedAlgorithm and classes of its own
         raise ConfigError(f"{what} is no PEM public key: {error}", reason="key-shape") from error
-    if not isinstance(key, ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey | rsa.RSAPublicKey) or (
-        isinstance(key, rsa.RSAPublicKey) and key.key_size < _SMALLEST_RSA
+    if (
+        not isinstance(key, ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey | rsa.RSAPublicKey)
+        or (isinstance(key, rsa.RSAPublicKey) and key.key_size < _SMALLEST_RSA)
+        or (isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name not in _CURVES)
     ):
         raise ConfigError(
             f"{what} holds a {type(key).__name__} that is not taken",
-            fix=f"use an ECDSA key, Ed25519, or RSA of at least {_SMALLEST_RSA} bits",
+            fix=f"use ECDSA on P-256, P-384 or P-521, Ed25519, or RSA of at least {_SMALLEST_RSA} bits",
             reason="key-shape",
         )
     encoded = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

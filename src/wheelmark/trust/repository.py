@@ -25,6 +25,7 @@ from wheelmark.trust import state
 
 TARGET = "trusted_root.json"
 _DELEGATIONS = 8
+_LARGEST = 4 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,6 +80,8 @@ def refresh(name: str, *, url: str, bootstrap: bytes, cache: Path) -> Refreshed:
         target = updater.get_targetinfo(TARGET)
         if target is None:
             raise _refused(name, url, f"it has no target {TARGET}")
+        if target.length > _LARGEST:
+            raise _refused(name, url, f"{TARGET} has {target.length:,} bytes; a trusted root has few")
         place = updater.find_cached_target(target) or updater.download_target(target)
         data = Path(place).read_bytes()
         version = json.loads((cache / "timestamp.json").read_bytes())["signed"]["version"]

@@ -17,6 +17,7 @@ from wheelmark.errors import ConfigError
 
 VARIABLE = "WHEELMARK_STATE"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_OWN = f"name a folder that you own: on the command line, or the state directory in {VARIABLE}"
 
 
 def state_directory(*, create: bool = False) -> Path:
@@ -59,8 +60,8 @@ def private_directory(path: Path) -> Path:
         path.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"cannot make the state directory {path}: {error.strerror}",
-            fix=f"name a folder that you own in {VARIABLE}",
+            f"cannot make the folder {path}: {error.strerror}",
+            fix=_OWN,
             reason="state-directory",
         ) from error
     return check_private(path)
@@ -76,26 +77,24 @@ def check_private(path: Path) -> Path:
         status = path.stat()
     except OSError as error:
         raise ConfigError(
-            f"cannot look at the state directory {path}: {error.strerror}",
-            fix=f"name a folder that you own in {VARIABLE}",
+            f"cannot look at the folder {path}: {error.strerror}",
+            fix=_OWN,
             reason="state-directory",
         ) from error
     if not stat.S_ISDIR(status.st_mode):
-        raise ConfigError(
-            f"{path} is no folder", fix=f"name a folder that you own in {VARIABLE}", reason="state-directory"
-        )
+        raise ConfigError(f"{path} is no folder", fix=_OWN, reason="state-directory")
     if status.st_uid != os.geteuid():
         raise ConfigError(
             f"{path} belongs to user {status.st_uid}, and this is user {os.geteuid()}",
-            cause="the state directory of another user was named, or sudo kept the environment",
-            fix=f"name a folder that you own in {VARIABLE}",
+            cause="a folder of another user was named, or sudo kept the environment",
+            fix=_OWN,
             reason="state-permissions",
         )
     if status.st_mode & _OTHERS:
         raise ConfigError(
             f"{path} can be entered by others (mode {stat.S_IMODE(status.st_mode):04o})",
             cause="it was made by other means than wheelmark, or its mode was changed",
-            fix=f"chmod 700 {path}, and rotate its keys if others may have read them: wheelmark trust rotate",
+            fix=f"chmod 700 {path}; if it holds keys that others may have read: wheelmark trust rotate",
             reason="state-permissions",
         )
     return path

@@ -2,7 +2,7 @@
 
 ``verify`` and the functions for each kind are what the command line and deploy hooks call; ``load_policy`` reads
 the operator's word. Nothing here reads ``wheelmark.toml``, the network, or a trust root that the policy does
-not name. The heavy modules are imported when something is verified.
+not name. The modules of each kind are imported when something of that kind is verified.
 """
 
 from __future__ import annotations
@@ -14,18 +14,12 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from wheelmark import manifest
-from wheelmark.binaries import kernelmanifest
 from wheelmark.errors import ConfigError, InputError
-from wheelmark.oci import layout
 from wheelmark.verify.auditlog import AuditLog
 from wheelmark.verify.circumstances import Circumstances
 from wheelmark.verify.factscache import FactsCache
-from wheelmark.verify.image import verify_one_image
-from wheelmark.verify.kernelpack import verify_one_kernel_pack
 from wheelmark.verify.memory import Memory
 from wheelmark.verify.policy import Kind, Policy, load_policy
-from wheelmark.verify.release import verify_release_directory
 from wheelmark.verify.verdict import Accepted, Missing, Rejected, Report, Unchecked, Verdict
 from wheelmark.verify.wheel import verify_one_wheel
 
@@ -78,10 +72,12 @@ def verify(
         cache: Facts of bundles and artifacts from earlier runs.
 
     Raises:
-        InputError: It is none of these, or cannot be read.
+        InputError: It is none of these, cannot be read, or is no kind that bundles, reference or target are for.
         ConfigError: The policy has no requirement for it; or memory or audit log cannot be used.
     """
-    match kind_of(path):
+    kind = kind_of(path)
+    _check_asked(path, kind, bundles=bundles, reference=reference, target=target)
+    match kind:
         case Kind.RELEASE:
             return verify_release(
                 path, policy, now=now, channel=channel, memory=memory, audit_log=audit_log, cache=cache
@@ -130,6 +126,10 @@ def kind_of(path: Path) -> Kind:
     """
     if path.suffix == ".whl" and not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for names that are too long
         return Kind.WHEEL
+    from wheelmark import manifest  # noqa: PLC0415 - as the docstring says: what is not verified is not imported
+    from wheelmark.binaries import kernelmanifest  # noqa: PLC0415
+    from wheelmark.oci import layout  # noqa: PLC0415
+
     for name, kind in (
         (manifest.NAME, Kind.RELEASE),
         (layout.MARK, Kind.IMAGE),
@@ -137,6 +137,12 @@ def kind_of(path: Path) -> Kind:
     ):
         if os.path.isfile(path / name):  # noqa: PTH113 - as above
             return kind
+    if not os.path.lexists(path):
+        raise InputError(
+            f"there is nothing at {path}",
+            fix="name a release directory, a wheel, an image layout or a kernel pack",
+            reason="not-a-release",
+        )
     raise InputError(
         f"{path} is no release directory (no {manifest.NAME}: not signed yet?), no wheel, no image layout and no "
         "kernel pack",
@@ -162,6 +168,8 @@ def verify_release(
         ConfigError: The policy has no requirement for a target of the release, or lies in the release
             (``policy-inside``).
     """
+    from wheelmark.verify.release import verify_release_directory  # noqa: PLC0415
+
     _check_outside(dist, policy)
     ask = functools.partial(verify_release_directory, dist, policy, cache=cache)
     return _answer(ask, policy, now=now, channel=channel, memory=memory, audit_log=audit_log)
@@ -207,6 +215,8 @@ def verify_image(
         InputError: This is no layout, or holds no such image.
         ConfigError: The policy has no requirement for such an image, or lies in the layout (``policy-inside``).
     """
+    from wheelmark.verify.image import verify_one_image  # noqa: PLC0415
+
     _check_outside(path, policy)
     ask = functools.partial(
         verify_one_image, path, policy, bundles=bundles, reference=reference, target=target, cache=cache
@@ -231,6 +241,8 @@ def verify_kernel_pack(
         InputError: The manifest cannot be read.
         ConfigError: The policy has no requirement for such kernels, or lies among them (``policy-inside``).
     """
+    from wheelmark.verify.kernelpack import verify_one_kernel_pack  # noqa: PLC0415
+
     _check_outside(path, policy)
     ask = functools.partial(verify_one_kernel_pack, path, policy, bundles=bundles, cache=cache)
     return _answer(ask, policy, now=now, channel=channel, memory=memory, audit_log=audit_log)
@@ -253,6 +265,22 @@ def _answer(
     if memory is not None:
         memory.remember(report, now=now)
     return report
+
+
+def _check_asked(path: Path, kind: Kind, *, bundles: Sequence[Path], reference: str, target: str) -> None:
+    """What is asked for and would not be looked at is refused: nobody believes that it was."""
+    in_vain = {
+        "a further bundle": bundles and kind is Kind.RELEASE,
+        "a reference": reference and kind is not Kind.IMAGE,
+        "a target": target and kind is not Kind.IMAGE,
+    }
+    for what, is_in_vain in in_vain.items():
+        if is_in_vain:
+            raise InputError(
+                f"{what} was given, and {path} is a {kind.value}, where it would not be looked at",
+                fix="leave it out, or verify each kind by a command of its own",
+                reason="input",
+            )
 
 
 def _check_outside(folder: Path, policy: Policy) -> None:

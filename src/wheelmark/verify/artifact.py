@@ -176,7 +176,10 @@ def read_bounded(path: Path, limit: int) -> bytes:
         InputError: Larger (``json-too-large``), or not readable.
     """
     with open_plain(path) as stream:
-        data = stream.read(limit + 1)
+        try:
+            data = stream.read(limit + 1)
+        except OSError as error:  # a broken disk, or a file system of another machine
+            raise InputError(f"cannot read {path}: {error.strerror}", reason="unreadable") from error
     if len(data) > limit:
         raise InputError(f"{path} is over {limit:,} bytes", reason="json-too-large")
     return data

@@ -27,6 +27,8 @@ _LONGEST_LINE = 1 << 20
 _LIMITS = strictjson.Limits(size=_LONGEST_LINE, depth=4, items=100, string=_LONGEST_LINE)
 _LONGEST_TEXT = 4000
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_KEEP = "keep the file as it is for whoever looks into it, and name a new one"
+_NAME_ONE = "name a file of yours, or a new one in a folder that is there"
 
 
 class AuditLog:
@@ -102,14 +104,16 @@ class AuditLog:
                 self._path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, stat.S_IRUSR | stat.S_IWUSR
             )
         except OSError as error:
-            raise self._unusable(f"cannot be opened: {error.strerror}", "") from error
+            raise self._unusable(f"cannot be opened: {error.strerror}", "", _NAME_ONE) from error
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise self._unusable("is no plain file", "")
+                raise self._unusable("is no plain file", "", _NAME_ONE)
             if status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
                 raise self._unusable(
-                    "belongs to somebody else, or others have access to it", f"chmod 600 {self._path}"
+                    "belongs to somebody else, or others have access to it",
+                    "",
+                    f"chmod 600 {self._path} if it is yours, or name another",
                 )
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield descriptor
@@ -130,11 +134,11 @@ class AuditLog:
             )
         return digests.sha256(lines[-2])
 
-    def _unusable(self, what: str, cause: str) -> ConfigError:
+    def _unusable(self, what: str, cause: str, fix: str = _KEEP) -> ConfigError:
         return ConfigError(
             f"the audit log {self._path} {what}",
             cause=cause,
-            fix="keep the file as it is for whoever looks into it, and name a new one",
+            fix=fix,
             reason="audit-log",
         )
 

@@ -218,7 +218,10 @@ def _signer(material: dict[str, Any], version: str) -> tuple[tuple[bytes, ...], 
     if named == ["x509CertificateChain"] and version != "0.3":
         chain = _member(material, "x509CertificateChain")
         _known(chain, "certificates")
-        certificates = tuple(_bytes(item, "rawBytes") for item in _list(chain, "certificates"))
+        items = _list(chain, "certificates")
+        for item in items:
+            _known(item, "rawBytes")
+        certificates = tuple(_bytes(item, "rawBytes") for item in items)
         if certificates:
             return certificates, None
     raise RejectedError("the bundle holds no signing certificate", reason="certificate-missing")
@@ -328,9 +331,7 @@ def _shape(text: str) -> InputError:
     return InputError(f"malformed bundle: {text}", reason="bundle-shape")
 
 
-def _known(value: Any, names: str) -> None:
-    if not isinstance(value, dict):
-        raise _shape(f"an object with {names.split(maxsplit=1)[0]} is expected")
+def _known(value: dict[str, Any], names: str) -> None:
     unknown = sorted(set(value) - set(names.split()))
     if unknown:
         raise _shape(f"unknown member {unknown[0]!r:.80}")
@@ -374,9 +375,7 @@ def _index(value: dict[str, Any]) -> int:
     return _integer(value, "logIndex") if _is_there(value, "logIndex") else 0
 
 
-def _bytes(value: Any, name: str) -> bytes:
-    if not isinstance(value, dict):
-        raise _shape(f"an object with {name} is expected")
+def _bytes(value: dict[str, Any], name: str) -> bytes:
     return _decoded(_text(value, name), name)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -215,12 +216,17 @@ def _is_issuer(candidate: x509.Certificate, certificate: x509.Certificate) -> bo
         return False
     named = _key_id(certificate, x509.AuthorityKeyIdentifier)
     if named is not None:
-        return named == _key_id(candidate, x509.SubjectKeyIdentifier)
+        return named == _own_key_id(candidate)
     try:
         certificate.verify_directly_issued_by(candidate)
     except Exception:  # noqa: BLE001 - another key type or signature: not this one
         return False
     return True
+
+
+@functools.lru_cache(maxsize=64)
+def _own_key_id(authority: x509.Certificate) -> bytes | None:
+    return _key_id(authority, x509.SubjectKeyIdentifier)
 
 
 def _key_id(

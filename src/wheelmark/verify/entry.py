@@ -47,9 +47,9 @@ def check_body(bundle: Bundle, key: SigningKey, artifact: bytes | None) -> None:
             matches = _is_dsse_v1(spec, content, key)
         case ("intoto", "0.0.2", Envelope() as content):
             matches = _is_intoto_v2(spec, content, key)
-        case (kind, version, _):
+        case _:
             raise RejectedError(
-                f"log entry of kind {kind!r:.60} {version!r:.20} for this content",
+                f"log entry of kind {bundle.entry.kind!r:.60} {bundle.entry.version!r:.20} for this content",
                 cause="this verifier knows hashedrekord 0.0.1 and 0.0.2, dsse 0.0.1 and intoto 0.0.2",
                 reason="log-kind",
             )

@@ -331,7 +331,8 @@ def _has_our_form(bundle: Bundle, root: Root, data: bytes) -> bool:
     logged = bundle.entry
     promised = logged.promise is not None or (logged.kind, logged.version) not in log.PROMISING
     stamped = bool(bundle.timestamps) or not root.material.timestamp_authorities
-    return promised and stamped and bundle.spelled() == data
+    digest = isinstance(bundle.content, Envelope) or bundle.content.digest is not None
+    return promised and stamped and digest and bundle.spelled() == data
 
 
 def check_apart(roots: Sequence[Root], keys: Sequence[ManagedKey]) -> None:

@@ -173,8 +173,8 @@ def _differing(entry: Entry, seen: _Seen) -> Refusal | None:
     return refusal(
         entry.path,
         "file-digest",
-        f"it has {size:,} bytes with sha256 {sha256 or 'of no matter'}; "
-        f"{manifest.NAME} says {entry.size:,} with {entry.sha256}",
+        f"it has {size:,} bytes{f' with sha256 {sha256}' if sha256 else ''}; "
+        f"{manifest.NAME} says {entry.size:,} with sha256 {entry.sha256}",
     )
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from wheelmark.errors import InputError
 from wheelmark.oci import types
+from wheelmark.oci.layer import LayerFacts
 from wheelmark.oci.layout import Found, Layout
 from wheelmark.oci.types import Descriptor, ImageManifest
 from wheelmark.verify import alone
@@ -30,6 +31,9 @@ from wheelmark.verify.factscache import FactsCache
 from wheelmark.verify.imagefacts import ImageFacts, examine_image
 from wheelmark.verify.policy import Kind, Policy
 from wheelmark.verify.verdict import Report, Step, Verdict, refusal
+
+MAX_IMAGES = 256
+"""Under one index: each is read whole, and may have many bundles."""
 
 
 def verify_one_image(
@@ -68,7 +72,8 @@ def verify_one_image(
         if error.reason == "image-reference":
             raise
         return _report(path, policy, [refusal(path.name, error.reason, error.what)])
-    examined = [examine_image(layout, item) for item in images]
+    known: dict[str, LayerFacts] = {}
+    examined = [examine_image(layout, item, known=known) for item in images]
     wanted = [item for item in examined if not target or item.target == target or len(examined) == 1]
     if not wanted:
         text = f"{found.descriptor.digest} lists no image for {target or 'any target'}"
@@ -108,7 +113,11 @@ def _images(layout: Layout, found: Found) -> Iterator[Found]:
         for item in layout.walk()
         if item.descriptor.is_manifest and found.descriptor.sha256 in item.indexes
     ]
-    for sha256 in dict.fromkeys(item.descriptor.sha256 for item in below):
+    distinct = dict.fromkeys(item.descriptor.sha256 for item in below)
+    if len(distinct) > MAX_IMAGES:
+        text = f"{found.descriptor.digest} lists {len(distinct):,} images; the limit is {MAX_IMAGES:,}"
+        raise InputError(text, reason="input-limit")
+    for sha256 in distinct:
         ways = [item for item in below if item.descriptor.sha256 == sha256]
         indexes = dict.fromkeys(index for item in ways for index in item.indexes)
         yield dataclasses.replace(ways[0], indexes=tuple(indexes))

@@ -96,16 +96,16 @@ def _configuration(layout: Layout, manifest: ImageManifest) -> ImageConfig:
     return types.read_config(layout.document(manifest.config, limit=types.CONFIG_LIMIT))
 
 
+def _layer_key(item: Descriptor) -> str:
+    return f"{item.media_type} {item.size} {item.sha256}"
+
+
 def _read_layers(
     layout: Layout, manifest: ImageManifest, known: MutableMapping[str, LayerFacts]
 ) -> tuple[LayerFacts, ...]:
-    def read(item: Descriptor) -> LayerFacts:
-        key = f"{item.media_type} {item.size} {item.sha256}"
-        if key not in known:
-            known[key] = look(item)
-        return known[key]
+    """Each layer's facts. One that stands there several times, or in several images, is read once."""
 
-    def look(item: Descriptor) -> LayerFacts:
+    def read(item: Descriptor) -> LayerFacts:
         with layout.open_blob(item) as blob:
             try:
                 facts = layers.read_layer(blob, item.media_type)
@@ -116,9 +116,11 @@ def _read_layers(
             blob.check()
             return facts
 
-    workers = max(1, min(len(manifest.layers), os.cpu_count() or 1))
+    wanted = {_layer_key(item): item for item in manifest.layers if _layer_key(item) not in known}
+    workers = max(1, min(len(wanted), os.cpu_count() or 1))
     with concurrent.futures.ThreadPoolExecutor(max_workers=workers) as pool:
-        return tuple(pool.map(read, manifest.layers))
+        known.update(zip(wanted, pool.map(read, wanted.values()), strict=True))
+    return tuple(known[_layer_key(item)] for item in manifest.layers)
 
 
 def _compare_layers(config: ImageConfig, read: Sequence[LayerFacts]) -> Iterator[Problem]:

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from rfc3161_client import TimeStampResponse, Verifier, VerifierBuilder, decode_timestamp_response
 
@@ -38,6 +38,8 @@ _ECDSA = {
     "sha384": bytes.fromhex("06082a8648ce3d040303"),
     "sha512": bytes.fromhex("06082a8648ce3d040304"),
 }
+_GRANTED_STATUS = 0
+"""``PKIStatus`` (RFC 3161, section 2.4.2): that it stands beside a token is signed by nobody, and others ask for it."""
 
 
 def check_timestamp(token: bytes, signature: bytes, authorities: Sequence[Authority]) -> dt.datetime:
@@ -49,7 +51,7 @@ def check_timestamp(token: bytes, signature: bytes, authorities: Sequence[Author
         authorities: Timestamp authorities of the root.
 
     Raises:
-        InputError: No RFC 3161 response, or one whose DER is not the one spelling (``timestamp-malformed``).
+        InputError: No RFC 3161 response in DER (``timestamp-malformed``).
         RejectedError: Over another signature (``timestamp-other``), by nobody that the root names
             (``timestamp-untrusted``), or outside the authority's window (``tsa-window``).
     """
@@ -167,7 +169,7 @@ def _algorithms(certificate: x509.Certificate) -> Iterator[tuple[bytes, bytes]]:
         if isinstance(certificate.public_key(), ec.EllipticCurvePublicKey):
             signature = der.encode(der.SEQUENCE, _ECDSA[name])
             yield from ((plain, signature), (with_null, signature))
-        elif isinstance(certificate.public_key(), rsa.RSAPublicKey):
+        else:  # RSA: a key of another kind has verified nothing
             signature = der.encode(der.SEQUENCE, _RSA + _NULL)
             yield from ((plain, signature), (with_null, signature))
 
@@ -176,7 +178,6 @@ def _decode(token: bytes) -> tuple[TimeStampResponse, str, bytes, dt.datetime]:
     """The response, its imprint's algorithm and bytes, and its time."""
     try:
         response = decode_timestamp_response(token)
-        same = response.as_bytes() == token
         # The token inside is parsed when it is first asked for.
         info = response.tst_info
         imprint, time = info.message_imprint, info.gen_time.astimezone(dt.UTC)
@@ -187,8 +188,11 @@ def _decode(token: bytes) -> tuple[TimeStampResponse, str, bytes, dt.datetime]:
         raise InputError(
             f"malformed timestamp: {type(error).__name__}: {error}", reason="timestamp-malformed"
         ) from error
-    if not same:
-        raise InputError("a timestamp with bytes that mean nothing", reason="timestamp-malformed")
+    if response.status != _GRANTED_STATUS:
+        raise RejectedError(
+            f"the timestamp authority's response has status {response.status}, which is not granted",
+            reason="timestamp-untrusted",
+        )
     return response, algorithm, message, time
 
 

@@ -36,6 +36,14 @@ def only(monkeypatch: pytest.MonkeyPatch, shelf: Path) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
 
 
+def put(python: Path, shelf: Path, *wanted: str) -> None:
+    """Somebody installs packages of a folder."""
+    uv = installer.find_uv()
+    assert uv is not None
+    command = [str(uv), "pip", "install", "--python", str(python), "--no-index", "--find-links", str(shelf)]
+    subprocess.run([*command, *wanted], check=True, capture_output=True)
+
+
 @BOTH
 def test_dependencies_come_from_the_lock(
     shop: Shop, python: Path, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -84,23 +92,7 @@ def test_what_is_needed_has_to_be_there_and_is_not_changed_unasked(
         shop.install(dist, python, dependencies=False)
     assert caught.value.reason == "lock-open"
     make_wheel(shelf, "small-need", "2.0")
-    uv = installer.find_uv()
-    assert uv is not None
-    subprocess.run(
-        [
-            str(uv),
-            "pip",
-            "install",
-            "--python",
-            str(python),
-            "--no-index",
-            "--find-links",
-            str(shelf),
-            "small-need==2.0",
-        ],
-        check=True,
-        capture_output=True,
-    )
+    put(python, shelf, "small-need==2.0")
     with pytest.raises(StateError) as conflict:
         shop.install(dist, python, dependencies=True)
     assert conflict.value.reason == "dependency-conflict"
@@ -110,6 +102,55 @@ def test_what_is_needed_has_to_be_there_and_is_not_changed_unasked(
     done = shop.install(dist, python, dependencies=True, replace=True)
     assert "change small-need 2.0 to 1.0" in done.plan
     assert say(python, "import small_need; print(small_need.VERSION)") == "1.0"
+
+
+@BOTH
+def test_what_came_with_the_environment_is_changed_and_said(
+    shop: Shop, python: Path, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = tmp_path / "shelf"
+    locked = make_wheel(shelf, "setuptools", "84.2.1")
+    make_wheel(shelf, "setuptools", "65.5.0")
+    make_wheel(shelf, "pip", "24.0", requires=["setuptools"])
+    lock = f"setuptools==84.2.1 \\\n    --hash=sha256:{digests.sha256_file(locked)}\n".encode()
+    dist = shop.release(
+        tmp_path, demo(requires=["setuptools"], build="cpu"), **{"runtime-cpu": (Kind.LOCK, lock)}
+    )
+    only(monkeypatch, shelf)
+    put(python, shelf, "setuptools==65.5.0", "pip==24.0")  # as ensurepip does; one seed may require another
+    said = "change setuptools 65.5.0 to 84.2.1 (came with the environment)"
+    assert said in shop.install(dist, python, program=program, dependencies=True, dry_run=True).plan
+    done = shop.install(dist, python, program=program, dependencies=True)
+    assert said in done.plan
+    assert done.receipt is not None
+    assert say(python, "import setuptools; print(setuptools.VERSION)") == "84.2.1"
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    ["setuptools<70", "Setuptools; python_version > '3'", "setuptools; extra == 'dev'", "setuptools (oh no"],
+)
+def test_a_setuptools_that_something_requires_is_a_conflict(
+    shop: Shop, python: Path, requirement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = tmp_path / "shelf"
+    locked = make_wheel(shelf, "setuptools", "84.2.1")
+    make_wheel(shelf, "setuptools", "65.5.0")
+    lock = f"setuptools==84.2.1 \\\n    --hash=sha256:{digests.sha256_file(locked)}\n".encode()
+    dist = shop.release(
+        tmp_path, demo(requires=["setuptools"], build="cpu"), **{"runtime-cpu": (Kind.LOCK, lock)}
+    )
+    only(monkeypatch, shelf)
+    put(python, shelf, "setuptools==65.5.0")
+    info = site_of(python) / "somebody-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: somebody\nVersion: 1\nRequires-Dist: {requirement}\n", encoding="utf-8"
+    )
+    with pytest.raises(StateError) as caught:
+        shop.install(dist, python, dependencies=True)
+    assert caught.value.reason == "dependency-conflict"
+    assert "setuptools 65.5.0 (lock: 84.2.1)" in caught.value.what
 
 
 def test_a_release_that_names_no_lock(shop: Shop, good: Path, python: Path) -> None:

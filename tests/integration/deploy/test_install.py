@@ -15,6 +15,7 @@ import pytest
 
 from deploying import MODULE, Shop, demo, say, site_of, swap_after_verification
 from releasing import part
+from rows import report, row
 from wheelmark import digests
 from wheelmark.deploy import Request, audit_environment, install
 from wheelmark.errors import ConfigError, Exit, InputError, MachineError, RejectedError, StateError
@@ -85,6 +86,8 @@ def test_uninstalling_takes_the_copy_away(shop: Shop, good: Path, python: Path, 
     assert shop.install(good, python, program=program).receipt is not None
 
 
+@row(25)
+@report("trailofbits/pypi-attestations#130")
 @BOTH
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_wheel_replaced_after_verification_is_not_what_is_installed(
@@ -109,6 +112,7 @@ def test_a_release_manifest_replaced_after_verification_changes_nothing(
     assert shop.install(dist, python).receipt is not None
 
 
+@row(25)
 def test_bytes_copied_before_a_good_release_took_their_place_are_not_installed(
     shop: Shop, good: Path, python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +266,7 @@ def test_a_dry_run_changes_nothing(shop: Shop, good: Path, python: Path) -> None
     assert list(site_of(python).iterdir()) == []
 
 
+@row(43)
 def test_a_tampered_release_installs_nothing(shop: Shop, dist: Path, python: Path) -> None:
     wheel = wheel_in(dist)
     data = bytearray(wheel.read_bytes())
@@ -307,6 +312,7 @@ def test_neither_a_release_nor_a_wheel(shop: Shop, python: Path, tmp_path: Path)
     assert caught.value.reason == "not-a-release"
 
 
+@row(38, "policy-permissions")
 def test_a_policy_that_others_can_write(shop: Shop, good: Path, python: Path, tmp_path: Path) -> None:
     policy = tmp_path / "open.toml"
     shutil.copyfile(shop.policy, policy)
@@ -420,3 +426,5 @@ def test_the_command_says_what_it_did(shop: Shop, good: Path, python: Path) -> N
     assert changed.out.startswith("installed-changed: demo_kernels/__init__.py: ")
     absent = shop.run("audit-installed", "no-such", "--python", python)
     assert (absent.code, "receipt-absent" in absent.out) == (int(Exit.MISSING), True)
+    assert "--replace` puts the verified bytes back" in changed.out
+    assert "no-such: NOT COMPARED (no receipt to compare with)\n  next step:" in absent.out

@@ -254,6 +254,20 @@ class TestRefusals:
         repository.publish(b'{"mediaType": "text/plain"}')
         assert refused(repository, url, home).reason == "root-shape"
 
+    def test_target_over_the_limit(self, repository: Repository, url: str, home: Path) -> None:
+        repository.publish(b" " * ((4 << 20) + 1))
+        error = refused(repository, url, home)
+        assert error.reason == "root-update"
+        assert "4,194,305 bytes" in error.what
+
+    def test_repository_without_the_target(
+        self, repository: Repository, url: str, home: Path, targets: tuple[bytes, bytes]
+    ) -> None:
+        repository.publish(targets[1], name="another.json")
+        error = refused(repository, url, home)
+        assert error.reason == "root-update"
+        assert "no target" in error.what
+
     def test_no_such_target(
         self, repository: Repository, url: str, home: Path, targets: tuple[bytes, bytes]
     ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from fuzz import bundlejudge, corpus, engine, record
 from fuzz.__main__ import main
 from fuzz.subject import Mutator, Original, Subject
+from rows import row
 from wheelmark.errors import RejectedError
 from wheelmark.verify import entry, facts, log, timestamps
 from wheelmark.verify.bundle import Bundle
@@ -31,9 +32,13 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Subject
 
 
 def told(broken: list[engine.Broken]) -> list[str]:
-    return [f"{item.number}, {item.subject}, {item.mutator}: {item.why[:400]} … {item.why[-200:]}" for item in broken]
+    return [
+        f"{item.number}, {item.subject}, {item.mutator}: {item.why[:400]} … {item.why[-200:]}"
+        for item in broken
+    ]
 
 
+@row(44)
 def test_every_invariant_holds_for_a_while(subjects: tuple[Subject, ...]) -> None:
     tally = engine.run(subjects, SEED, range(10**9), until=time.monotonic() + SECONDS)
     assert told(tally.broken) == []

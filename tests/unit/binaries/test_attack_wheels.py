@@ -142,3 +142,22 @@ def test_spellings_of_record(lines: list[str], expected: str) -> None:
 def test_paths_that_are_shown_or_stored_as_others(path: str) -> None:
     entries = [Entry(name=path), *wheel_entries({INIT: b""})]
     assert reason(zip_bytes(entries)) == "wheel-path"
+
+
+@pytest.mark.parametrize(("version", "good"), [(20, True), (63, True), (64, False), (0x1494, False)])
+def test_a_member_for_a_newer_reader(version: int, good: bool) -> None:
+    data = bytearray(zip_bytes(wheel_entries({INIT: b""})))
+    at = data.index(b"PK\x01\x02")
+    struct.pack_into("<H", data, at + 6, version)
+    if good:
+        assert INIT in read_wheel(bytes(data), name=NAME).files
+        zipfile.ZipFile(io.BytesIO(data)).close()
+    else:
+        assert reason(bytes(data)) == "wheel-zip"
+
+
+@pytest.mark.parametrize(
+    "tag", ["p{3-none-any", "$py3-none-any", "py3-none-", "py3..x-none-any", "py3-none-any-x"]
+)
+def test_what_is_no_tag(tag: str) -> None:
+    assert reason(wheel_bytes({INIT: b""}, wheel=MARKS + f"Tag: {tag}\n".encode())) == "wheel-metadata"

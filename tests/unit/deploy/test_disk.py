@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import wheelmaking
-from handinstalled import FILES, INFO, Installed
+from handinstalled import FILES, INFO, Installed, spread
 from wheelmark.binaries.wheel import read_wheel
-from wheelmark.deploy.audit import strange_startup_files
+from wheelmark.deploy.audit import audit_receipt, strange_startup_files
 from wheelmark.deploy.disk import layout_of, startup_files
 from wheelmark.deploy.interpreter import Interpreter
 from wheelmark.errors import InputError
@@ -223,3 +223,63 @@ def test_a_layout_that_cannot_be_installed_is_refused(
     with pytest.raises(InputError) as caught:
         layout_of(wheel, environment)
     assert caught.value.reason == reason
+
+
+TOP = {**FILES, "demo_top.py": b"VALUE = 'right'\n", "demo_bare/part.py": b"VALUE = 1\n"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "demo_top/__init__.py",
+        "demo_top.abi3.so",
+        "demo_top.cpython-311-x86_64-linux-gnu.so",
+        "demo_top.pyc",
+        "demo_bare.py",
+        "demo_bare.abi3.so",
+        "__pycache__/demo_top.note.pyc",
+    ],
+)
+def test_what_would_be_imported_in_place_of_a_module_is_refused(
+    environment: Interpreter, tmp_path: Path, name: str
+) -> None:
+    """A module at the wheel's root, and a folder without ``__init__.py``, are found behind others of their names."""
+    installed = spread(environment, TOP)
+    assert installed.findings() == {}
+    receipt = installed.keep_receipt(tmp_path)
+    path = installed.site / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"VALUE = 'wrong'\n")
+    assert installed.findings() == {name: "installed-added"}
+    assert {item.subject: item.reason for item in audit_receipt(receipt, environment)} == {
+        name: "installed-added"
+    }
+
+
+def test_a_module_at_the_root_may_be_compiled_to_what_it_says(environment: Interpreter) -> None:
+    installed = spread(environment, TOP)
+    source = installed.site / "demo_top.py"
+    cache = Path(py_compile.compile(str(source), doraise=True) or "")
+    assert installed.findings() == {}
+    other = installed.site.parent / "other.py"
+    other.write_bytes(b"VALUE = 'wrong'\n")
+    py_compile.compile(str(other), cfile=str(cache), doraise=True)
+    assert installed.findings() == {installed.layout.short(cache): "installed-changed"}
+
+
+def test_of_a_script_the_installer_writes_the_first_line_alone(environment: Interpreter) -> None:
+    body = b"print('right')\n"
+    installed = spread(
+        environment, {**FILES, "demo_kernels-1.0+cpu.data/scripts/run-demo": b"#!python\n" + body}
+    )
+    script = environment.scripts / "run-demo"
+    script.parent.mkdir(exist_ok=True)
+    start = f"#!{environment.scripts}/python\n".encode()
+    long = f"#!/bin/sh\n'''exec' \"{environment.scripts}/python\" \"$0\" \"$@\"\n' '''\n".encode()
+    name = installed.layout.short(script)
+    for data in (start + body, long + body):
+        script.write_bytes(data)
+        assert name not in installed.findings()
+    for data in (start + b"print('wrong')\n", b"#!/tmp/python\n" + body, start + b"import os\n" + body, body):
+        script.write_bytes(data)
+        assert installed.findings()[name] == "installed-changed"

@@ -206,7 +206,11 @@ def test_a_vulnerable_pin_is_named_with_its_advisory() -> None:
 def test_how_bad_a_finding_is_comes_from_the_advisory_of_its_name_or_alias() -> None:
     score = "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H"
     records: tuple[Json, ...] = (
-        {"id": "GHSA-1", "aliases": ["CVE-1"], "severity": [{"type": "CVSS_V3", "score": score}, {"type": 3}]},
+        {
+            "id": "GHSA-1",
+            "aliases": ["CVE-1"],
+            "severity": [{"type": "CVSS_V3", "score": score}, {"type": 3}],
+        },
         {"id": "GHSA-2", "aliases": 4, "severity": "none"},
     )
     data = Advisories(source="t", date=NOW.date(), packages=None, by_package={"idna": records}, count=2)

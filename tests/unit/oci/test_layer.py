@@ -7,7 +7,9 @@ import io
 import itertools
 import os
 import tarfile
+import time
 import zlib
+from collections.abc import Iterator
 
 import pytest
 
@@ -156,6 +158,7 @@ def test_what_leaves_the_tree_is_refused(entries: list[Entry]) -> None:
         tar(pax(("size", "-1")), FILE),
         tar(pax(("size", "9" * 30)), FILE),
         tar(Entry(name="x", kind=b"x", data=b"8 path=a\n"), FILE),
+        tar(Entry(name="x", kind=b"x", data=b"15 path=abc\n"), FILE),
         tar(Entry(name="x", kind=b"x", data=b"junk"), FILE),
         tar(Entry(name="x", kind=b"x", data=b"6 path\n"), FILE),
         tar(Entry(name="x", kind=b"x", data=b"0 a=b\n"), FILE),
@@ -183,6 +186,54 @@ def test_broken_compression_is_refused(data: bytes) -> None:
 def test_inert_records_are_read() -> None:
     records = pax(("mtime", "1.5"), ("SCHILY.xattr.user.a", "b"), ("uname", "root"), ("comment", "c"))
     assert read(tar(records, FILE)).entries == 1
+
+
+def test_attributes_are_bytes() -> None:
+    capability = b"\x01\0\0\x02\x80\0\0\0" + bytes(12)  # cap_setuid=ep, as newuidmap has it
+    record = b" SCHILY.xattr.security.capability=" + capability + b"\n"
+    header = Entry(name="x", kind=b"x", data=str(len(record) + 2).encode() + record)
+    assert read(tar(header, FILE)).entries == 1
+    assert reason(tar(Entry(name="x", kind=b"x", data=b"9 path=\x80\n"), FILE)) == "image-layer"
+
+
+def test_many_extended_headers_are_refused_before_they_fill_memory() -> None:
+    full = [
+        pax(*((f"SCHILY.xattr.user.{number}.{index}", "x" * 1000) for index in range(50)))
+        for number in range(8)
+    ]
+    assert reason(tar(*full, FILE)) == "image-limit"
+    apart = [entry for index, header in enumerate(full) for entry in (header, Entry(name=f"f{index}"))]
+    assert read(tar(*apart)).entries == 8
+    plain = tar(*apart)
+    layer_limit = layer._ALL_TEXTS_LIMIT // len(full[0].data) // 8 + 1
+    block = b"".join(entry.as_bytes() for entry in apart)
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(layer_limit):
+            yield block
+
+    limits = LayerLimits(ratio=1 << 30)
+    stored = layer._Stored(io.BytesIO(plain))
+    stored.read(1)
+    with pytest.raises(InputError) as caught:
+        list(layer._entries(layer._Plain(pieces(), stored, limits)))
+    assert caught.value.reason == "image-limit"
+
+
+def test_deep_paths_take_no_time_of_their_own() -> None:
+    """A few kilobytes, compressed; each of the paths has two thousand folders above it."""
+    names = [f"{index}/" + "a/" * 2000 + "b" for index in range(1000)]
+    entries = [entry for name in names for entry in (pax(("path", name)), Entry(name="n"))]
+    start = time.process_time()
+    assert read(tar(*entries)).entries == len(names)
+    assert time.process_time() - start < 2.5
+    link = [pax(("path", names[7].rpartition("/")[0])), Entry(name="n", kind=b"2", link="x")]
+    assert reason(tar(*entries, *link)) == "image-path"
+
+
+def test_an_empty_extended_header_behind_the_last_entry_is_refused() -> None:
+    assert reason(tar(*GOOD, Entry(name="x", kind=b"x"))) == "image-layer"
+    assert reason(tar(*GOOD, Entry(name="x", kind=b"L"))) == "image-layer"
 
 
 def test_limits_hold() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import imaging
+from rows import row
 from wheelmark import digests
 from wheelmark.errors import InputError, StateError
 from wheelmark.oci import layout as layouts
@@ -178,6 +179,7 @@ def test_documents_over_the_limit_are_refused_before_they_are_read(path: Path) -
     assert reason(lambda: Layout(path)) == "input-limit"
 
 
+@row(22, "input-limit")
 def test_a_hundred_thousand_referrers_are_refused(path: Path) -> None:
     item = Descriptor(media_type=types.MANIFEST, sha256="0" * 64, size=2)
     listed = ImageIndex(manifests=(item,) * 100_000).as_bytes()
@@ -185,6 +187,7 @@ def test_a_hundred_thousand_referrers_are_refused(path: Path) -> None:
     assert reason(lambda: Layout(path)) == "input-limit"
 
 
+@row(22, "input-limit")
 def test_one_referrer_more_than_are_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = LayoutWriter(tmp_path / "image")
     image = imaging.Draft().write(writer)
@@ -209,6 +212,7 @@ def test_a_document_that_is_said_to_be_huge_is_not_read(path: Path) -> None:
     assert reason(lambda: Layout(path).document(image, limit=image.size - 1)) == "input-limit"
 
 
+@row(22)
 def test_indexes_within_indexes_end(tmp_path: Path) -> None:
     writer = LayoutWriter(tmp_path / "image")
     inner = imaging.Draft().write(writer)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import wheelmaking
+from rows import row
 from wheelmaking import (
     FOLDER,
     NAME,
@@ -157,6 +158,7 @@ def spoil_no_manifest(files: dict[str, bytes]) -> None:
     del files[f"{FOLDER}/manifest.json"]
 
 
+@row(30, "object-unlisted", "object-missing")
 @pytest.mark.parametrize(
     ("spoil", "expected"),
     [
@@ -188,6 +190,7 @@ def test_object_of_another_arch_under_its_own_digest_is_a_problem(tmp_path: Path
 
 
 # 44
+@row(44, "library")
 @pytest.mark.parametrize("error", [ValueError("x"), MemoryError(), KeyError("x"), RecursionError()])
 def test_whatever_a_reader_raises_is_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception

@@ -19,6 +19,7 @@ import pytest
 import releasing
 from forging import Forge, forging
 from releasing import draft, part
+from rows import row
 from wheelmark import digests
 from wheelmark.attest.predicates import TEST_RESULT, TestResult
 from wheelmark.attest.statement import Statement, Subject
@@ -256,6 +257,7 @@ def test_fields_of_the_manifest_of_another_type(
 
 
 # Row 19: a wheel under a target whose requirement is milder.
+@row(19, "release-target")
 def test_a_wheel_for_another_cpu(tmp_path: Path, forge: Forge, policy: Policy, now: dt.datetime) -> None:
     dist = draft(part("cpu-aarch64", "cpu")).write(tmp_path / "dist", forge.sign, root=forge.root_bytes)
     assert (f"wheels/{releasing.file_name()}", "release-target") in answers(
@@ -276,6 +278,7 @@ def test_kernels_in_a_folder_of_another_name(
 
 
 # Row 34: what a runner found itself.
+@row(34, "gate-failed")
 @pytest.mark.parametrize("verdict", [Verdict.PASSED, Verdict.FAILED])
 def test_a_runner_that_says_failed(
     dist: Path, forge: Forge, monkeypatch: pytest.MonkeyPatch, now: dt.datetime, verdict: Verdict

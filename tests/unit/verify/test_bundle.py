@@ -189,7 +189,7 @@ def test_only_null_is_absent(forge: Forge, path: str, value: Any) -> None:
     *outer, last = path.split(".")
     holder = found(made, ".".join(outer)) if outer else made
     holder[last] = None
-    assert read_bundle(canonical(made))
+    assert read_bundle(canonical(made)).signature
 
 
 @pytest.mark.parametrize("value", ["", [], 0, False])
@@ -197,3 +197,11 @@ def test_timestamps_of_another_type(bundle: Json, value: Any) -> None:
     assert reason(changed(bundle, "verificationMaterial.timestampVerificationData", value)) == "bundle-shape"
     empty = changed(bundle, "verificationMaterial.timestampVerificationData", {})
     assert read_bundle(canonical(empty)).timestamps == ()
+
+
+def test_members_of_a_certificate_in_a_chain_are_known(bundle: Json) -> None:
+    item = {**found(bundle, "verificationMaterial.certificate"), "more": ""}
+    spoiled = changed(bundle, "verificationMaterial.certificate", None)
+    spoiled = changed(spoiled, "verificationMaterial.x509CertificateChain", {"certificates": [item]})
+    version = "application/vnd.dev.sigstore.bundle+json;version=0.2"
+    assert reason({**spoiled, "mediaType": version}) == "bundle-shape"

@@ -12,6 +12,7 @@ import pytest
 import releasing
 from forging import Forge
 from releasing import Draft, draft
+from rows import row
 from wheelmark import digests
 from wheelmark.attest.predicates import PROMOTION, VEX, Promotion, Vex
 from wheelmark.attest.statement import Statement, Subject
@@ -130,6 +131,7 @@ def test_a_promoted_release_goes_into_the_channel_and_is_remembered(
 
 
 # Row 31.
+@row(31, "promotion-rollback")
 def test_an_older_release_is_not_taken_after_a_newer(
     forge: Forge, dist: Path, policy: Path, memory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,6 +207,7 @@ def test_with_a_channel_this_machine_remembers_in_its_state(forge: Forge, dist: 
 
 
 # Row 39.
+@row(39, "clock-behind")
 def test_a_clock_that_was_set_back_is_refused(
     dist: Path, policy: Path, memory: Path, now: dt.datetime
 ) -> None:
@@ -273,6 +276,7 @@ def test_vex_and_promotions_by_strangers_change_nothing(
 
 
 # Row 42, for a whole release.
+@row(42, "denied")
 @pytest.mark.parametrize("denied", [NAME, "locks/runtime-cpu.txt", "wheel"])
 def test_a_denied_release_or_file_of_it_is_refused(
     dist: Path, policy: Path, now: dt.datetime, denied: str

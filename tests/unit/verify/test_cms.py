@@ -300,9 +300,11 @@ def test_certificates_that_come_along() -> None:
     good = leaf.public_bytes(Encoding.DER)
     twin = good[:-1] + bytes([good[-1] ^ 1])
     chain = (leaf, ROOT)
-    for carried in ((leaf,), (leaf, ROOT), (LEAVES["RSA"], leaf)):
+    good_ones: list[tuple[Any, ...]] = [(leaf,), (leaf, ROOT), (LEAVES["RSA"], leaf)]
+    for carried in good_ones:
         assert ours(make(change=carry(*carried)), chain) == ""
-    for carried in ((twin,), (twin, leaf), (leaf, twin), (ROOT,), (LEAVES["RSA"],)):
+    refused: list[tuple[Any, ...]] = [(twin,), (twin, leaf), (leaf, twin), (ROOT,), (LEAVES["RSA"],)]
+    for carried in refused:
         assert "that it carries" in ours(make(change=carry(*carried)), chain)
 
 
@@ -310,6 +312,29 @@ def test_a_key_of_another_kind() -> None:
     key = ed25519.Ed25519PrivateKey.generate()
     leaf = issue("tsa", key, "root", ROOT_KEY, ca=None, extensions=(STAMPS,))
     assert "not the authority's" in ours(make(leaf=leaf, signed_by=key), (leaf, ROOT))
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_the_one_form_of_a_token(kind: str) -> None:
+    authority = Authority(certificates=(LEAVES[kind], ROOT), window=Window(start=TIME))
+    for carried in (True, False):
+        token = make(kind, carried=carried)
+        assert timestamps.has_one_form(token, [authority], canonical=False) is (
+            kind != "RSA" or _fits_rsa(token)
+        )
+    assert not timestamps.has_one_form(make(kind)[:-1], [authority], canonical=False)
+    assert not timestamps.has_one_form(b"", [authority], canonical=False)
+
+
+def _fits_rsa(token: bytes) -> bool:
+    """Two algorithm identifiers with and without NULL are common; asn1crypto writes the one that RFC 4055 asks for."""
+    return bytes.fromhex("300d06092a864886f70d0101010500") in token
+
+
+def test_a_signer_that_is_no_set() -> None:
+    token = make()
+    place = token.rindex(b"\x31\x82")
+    assert ours(token[:place] + b"\x30" + token[place + 1 :], (LEAVES["P-256"], ROOT))
 
 
 # The chain that the root states.

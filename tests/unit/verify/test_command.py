@@ -49,6 +49,18 @@ def test_machines_get_one_document(dist: Path, capsys: pytest.CaptureFixture[str
     assert {item["root"] for item in accepted} == {"embedded"}
 
 
+def test_what_would_not_be_looked_at_is_refused(dist: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wheel = dist / "wheels" / releasing.file_name()
+    for path, option in ((dist, "--bundle"), (dist, "--target"), (dist, "--reference"), (wheel, "--target")):
+        assert verify(path, option, "cuda-sm90") == Exit.INPUT
+        assert "would not be looked at" in capsys.readouterr().out
+
+
+def test_what_is_not_there_is_said_so(tmp_path: Path, dist: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify(tmp_path / "nothing", dist) == Exit.INPUT
+    assert f"there is nothing at {tmp_path / 'nothing'}" in capsys.readouterr().out
+
+
 def test_the_worst_of_several_paths_counts(
     dist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

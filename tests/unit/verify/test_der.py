@@ -55,6 +55,12 @@ def test_other_spellings_are_refused(data: str) -> None:
     assert caught.value.reason == "der"
 
 
+def test_a_long_length_has_no_leading_zero() -> None:
+    with pytest.raises(InputError) as caught:
+        der.elements(bytes.fromhex("04820080") + b"x" * 128)
+    assert caught.value.reason == "der"
+
+
 def test_only_one_element_of_one_tag() -> None:
     for data in (b"", bytes.fromhex("05000500"), bytes.fromhex("0500")):
         with pytest.raises(InputError):

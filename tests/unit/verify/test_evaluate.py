@@ -29,6 +29,7 @@ from judging import (
     with_runner,
 )
 from releasing import GATES, Part, evidence_for, part
+from rows import row
 from wheelmark.attest.predicates import PROVENANCE, SBOM, TEST_RESULT, VULNS
 from wheelmark.attest.statement import Statement
 from wheelmark.binaries.kernelobjects import Problem
@@ -56,6 +57,7 @@ def test_a_good_wheel_is_accepted_with_all_that_is_known(
 
 
 # Row 1.
+@row(1, "subject-digest")
 @pytest.mark.parametrize("make", [provenance, sbom, results])
 @pytest.mark.parametrize("digest", ["0" * 64, "f" * 64])
 def test_other_bytes_under_this_name_are_refused(
@@ -66,6 +68,7 @@ def test_other_bytes_under_this_name_are_refused(
 
 
 # Row 19.
+@row(19, "subject-name")
 @pytest.mark.parametrize("make", [provenance, sbom, results])
 @pytest.mark.parametrize("name", ["other.whl", "wheels/{}", "{}.sig", " {}"])
 def test_these_bytes_under_another_name_are_refused(
@@ -75,6 +78,7 @@ def test_these_bytes_under_another_name_are_refused(
     assert "subject-name" in reasons(case(made, wheel, *all_three(made), spoiled), rule, policy)
 
 
+@row(19, "target")
 def test_evidence_for_another_target_is_refused(
     made: Part, wheel: WheelFacts, rule: Requirement, policy: Policy
 ) -> None:
@@ -84,6 +88,8 @@ def test_evidence_for_another_target_is_refused(
 
 
 # Rows 4, 5 and 6.
+@row(4, "signer-identity")
+@row(6, "signer-identity")
 @pytest.mark.parametrize(
     "identity",
     [
@@ -105,6 +111,7 @@ def test_another_identity_is_refused(
     assert "signer-identity" in reasons(case(made, wheel, *bundles), rule, policy)
 
 
+@row(40, "issuer-not-vouched")
 @pytest.mark.parametrize(
     "issuer", ["https://other.example", embedded.ISSUER + "/", embedded.ISSUER.upper(), ""]
 )
@@ -115,6 +122,7 @@ def test_issuer_that_the_root_may_not_vouch_for_is_refused(
     assert "issuer-not-vouched" in reasons(case(made, wheel, *bundles), rule, policy)
 
 
+@row(5, "signer-issuer")
 def test_right_identity_from_another_issuer_is_refused(
     made: Part, wheel: WheelFacts, rule: Requirement, policy: Policy
 ) -> None:
@@ -147,6 +155,7 @@ def test_known_signer_that_the_requirement_does_not_take_is_refused(
 
 
 # Row 18.
+@row(18, "predicate-missing", "no-bundle")
 @pytest.mark.parametrize("left_out", [0, 1, 2])
 def test_predicate_that_is_not_there_is_missing(
     made: Part, wheel: WheelFacts, rule: Requirement, policy: Policy, left_out: int
@@ -159,6 +168,7 @@ def test_predicate_that_is_not_there_is_missing(
     assert reasons(case(made, wheel), rule, policy) == {"no-bundle"}
 
 
+@row(18, "predicate-missing")
 def test_a_statement_of_another_type_takes_no_place(
     made: Part, wheel: WheelFacts, rule: Requirement, policy: Policy
 ) -> None:
@@ -175,6 +185,7 @@ def test_bare_signature_takes_no_place(
 
 
 # Row 32.
+@row(32, "sbom-subject")
 def test_sbom_of_another_wheel_is_refused(
     made: Part, wheel: WheelFacts, rule: Requirement, policy: Policy
 ) -> None:
@@ -225,6 +236,7 @@ def test_malformed_predicate_is_refused(
 # Row 34, and the other verdicts of gates.
 
 
+@row(34, "gate-failed")
 @pytest.mark.parametrize("gate", GATES)
 def test_failed_gate_is_refused(
     made: Part, wheel: WheelFacts, rule: Requirement, policy: Policy, gate: str
@@ -251,6 +263,7 @@ def test_failed_gate_that_nobody_asked_for_is_refused_too(
     )
 
 
+@row(34, "level-too-low")
 @pytest.mark.parametrize(
     ("level", "asked", "good"),
     [
@@ -311,6 +324,7 @@ def test_release_states_what_was_signed(
 
 
 # Row 41: evidence of another machine.
+@row(41, "level-too-low")
 def test_imported_evidence_counts_as_static_unless_its_runner_signed_it(
     made: Part, wheel: WheelFacts, rule: Requirement, policy: Policy
 ) -> None:
@@ -339,6 +353,7 @@ def test_imported_evidence_counts_as_static_unless_its_runner_signed_it(
 
 
 # Row 39.
+@row(39, "clock-behind")
 @pytest.mark.parametrize("behind", [dt.timedelta(microseconds=1), dt.timedelta(days=4000)])
 def test_clock_behind_a_signed_time_is_refused(
     made: Part, wheel: WheelFacts, rule: Requirement, policy: Policy, behind: dt.timedelta

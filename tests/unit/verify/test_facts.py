@@ -12,6 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from sigstore.errors import VerificationError
 from sigstore.verify import Verifier
 
 from forging import Forge, Json, b64, canonical, changed, flipped, found
@@ -23,6 +24,7 @@ from wheelmark.verify import facts as facts_module
 from wheelmark.verify import log
 from wheelmark.verify.bundle import Bundle, read_bundle
 from wheelmark.verify.facts import Examiner, Facts
+from wheelmark.verify.opinion import _SameCertificate
 
 ENTRY = "verificationMaterial.tlogEntries.0"
 STAMP = "verificationMaterial.timestampVerificationData.rfc3161Timestamps.0.signedTimestamp"
@@ -92,6 +94,14 @@ def test_a_message_signature_is_about_one_artifact(lenient: Examiner, message: J
     assert lenient.examine(canonical(message), artifact=right).artifact_sha256 == right
     assert reason(lenient, message, wrong) == "message-digest"
     assert reason(lenient, message) == "statement-expected"
+
+
+def test_a_message_signature_has_one_form_too(examiner: Examiner, message: Json) -> None:
+    artifact = digests.sha256(b"artifact")
+    assert examiner.examine(canonical(message), artifact=artifact).unauthenticated == ()
+    older = "application/vnd.dev.sigstore.bundle+json;version=0.3"
+    for path, value in (("mediaType", older), ("messageSignature.messageDigest", None)):
+        assert reason(examiner, changed(message, path, value), artifact) == "not-canonical"
 
 
 @pytest.mark.parametrize("index", [0, 15, 31])
@@ -664,3 +674,40 @@ def test_what_are_no_facts_is_refused(lenient: Examiner, bundle: Json, change: J
     with pytest.raises(InputError) as caught:
         Facts.from_json(good)
     assert caught.value.reason == "facts"
+
+
+def test_further_certificates_are_reported(
+    lenient: Examiner, forge: Forge, bundle: Json, another: Json
+) -> None:
+    older = {
+        **changed(bundle, "verificationMaterial.certificate", None),
+        "mediaType": "application/vnd.dev.sigstore.bundle+json;version=0.2",
+    }
+    chain = [found(item, "verificationMaterial.certificate") for item in (bundle, another)]
+    older["verificationMaterial"]["x509CertificateChain"] = {"certificates": chain}
+    assert lenient.examine(canonical(older)).unauthenticated == ("x509CertificateChain",)
+
+
+def test_a_second_opinion_on_an_artifact(forge: Forge, message: Json) -> None:
+    asked = Examiner([forge.root(canonical=False, second_opinion=True)])
+    assert asked.examine(canonical(message), artifact=digests.sha256(b"artifact")).artifact_sha256
+
+
+def test_a_second_opinion_is_about_the_same_certificate(forge: Forge) -> None:
+    one, two = forge.certificate()[1], forge.certificate()[1]
+    _SameCertificate(one).verify(one)
+    with pytest.raises(VerificationError):
+        _SameCertificate(one).verify(two)
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("where", ["cms.check_signed", "decode_timestamp_response"])
+def test_an_interrupt_is_no_refusal(
+    forge: Forge, bundle: Json, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException], where: str
+) -> None:
+    def stop(*_arguments: object) -> None:
+        raise interrupt
+
+    monkeypatch.setattr(f"wheelmark.verify.timestamps.{where}", stop)
+    with pytest.raises(interrupt):
+        Examiner([forge.root()]).examine(canonical(bundle))

@@ -14,6 +14,7 @@ from wheelmark import digests
 from wheelmark.cli import main
 from wheelmark.errors import Exit
 from wheelmark.sign import embedded
+from wheelmark.sign.embedded import claims as token_claims
 from wheelmark.trust import state
 from wheelmark.verify.facts import Facts
 
@@ -139,3 +140,22 @@ def test_what_a_terminal_would_obey_is_spelled_out(
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert "x\\x1b[2Jy\\nACCEPTED" in out
+
+
+def test_further_claims_of_a_certificate_are_shown(
+    forge: Forge, statement: bytes, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workflow = "o/r/.github/workflows/release.yml@refs/tags/v1"
+    names = (*token_claims._RAW.values(), *token_claims._TEXT.values(), *token_claims._URI.values())
+    claims = {
+        **dict.fromkeys((*names, "run_id", "run_attempt"), "x"),
+        "job_workflow_ref": workflow,
+        "workflow_ref": workflow,
+        "repository": "o/r",
+        "ref": "refs/tags/v1",
+        "sub": f"repo:{workflow}",
+    }
+    bundle = tmp_path / "bundle"
+    bundle.write_bytes(canonical(forge.dsse(statement, identity=f"repo:{workflow}", claims=claims)))
+    assert facts(bundle, "--root", root) == Exit.OK
+    assert ".14 refs/tags/v1" in capsys.readouterr().out

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from rows import row
 from wheelmark import digests
 from wheelmark.errors import ConfigError, InputError, RejectedError, WheelmarkError
 from wheelmark.trust import state
@@ -45,6 +46,7 @@ def taking(path: Path, place: Path, **more: object) -> None:
         pass
 
 
+@row(25)
 def test_the_copy_stays_what_was_taken_whatever_becomes_of_the_file(wheel: Path, place: Path) -> None:
     with take(wheel, place=place) as taken:
         wheel.write_bytes(b"another")
@@ -69,6 +71,7 @@ def test_without_a_place_it_lies_in_the_state_directory(
         assert taken.path.is_relative_to(tmp_path / "state" / "taken")
 
 
+@row(25, "file-digest")
 def test_another_digest_is_refused_and_nothing_is_left(wheel: Path, place: Path) -> None:
     error = refused(lambda: taking(wheel, place, sha256="0" * 64))
     assert isinstance(error, RejectedError)

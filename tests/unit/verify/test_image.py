@@ -15,10 +15,11 @@ import pytest
 import imaging
 from forging import Forge
 from imaging import AMD64, ARM64, CREATED, Draft, Entry, provenance, statement, tar
+from rows import row
 from wheelmark.attest.predicates import PROVENANCE, SBOM
 from wheelmark.attest.statement import Subject
 from wheelmark.errors import ConfigError, Exit, InputError
-from wheelmark.oci import types
+from wheelmark.oci import layer, types
 from wheelmark.oci.layout import Layout, LayoutWriter
 from wheelmark.oci.types import Descriptor, ImageIndex
 from wheelmark.sign import embedded
@@ -76,6 +77,7 @@ def test_an_image_is_accepted_by_digest_by_tag_and_as_the_only_one(
     assert report.steps
 
 
+@row(24)
 def test_a_copy_under_another_name_is_accepted(path: Path, rules: Policy, now: dt.datetime) -> None:
     other = Path(shutil.copytree(path, path.with_name("elsewhere")))
     index = json.loads((other / "index.json").read_bytes())
@@ -144,6 +146,7 @@ def two(path: Path, forge: Forge, *, attest: str) -> tuple[Descriptor, Descripto
 
 
 # Row 23.
+@row(23)
 def test_an_attested_index_covers_what_it_holds_by_digest(
     tmp_path: Path, forge: Forge, rules: Policy, now: dt.datetime
 ) -> None:
@@ -159,6 +162,7 @@ def test_an_attested_index_covers_what_it_holds_by_digest(
     assert reasons(verify_image(tmp_path / "image", rules, now=now, reference=other.digest)) == {"no-bundle"}
 
 
+@row(23)
 def test_a_bundle_of_an_index_does_not_cover_another_image(
     tmp_path: Path, forge: Forge, rules: Policy, now: dt.datetime
 ) -> None:
@@ -346,3 +350,34 @@ def test_a_channel_has_its_own_requirement(path: Path, rules: Policy, now: dt.da
     with pytest.raises(ConfigError) as caught:
         verify_image(path, rules, now=now, channel="prod")
     assert caught.value.reason == "policy-no-rule"
+
+
+def test_an_index_of_hundreds_of_images_is_refused(
+    tmp_path: Path, rules: Policy, now: dt.datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wheelmark.verify.image.MAX_IMAGES", 3)
+    writer = LayoutWriter(tmp_path / "image")
+    made = [Draft(labels={"number": str(number)}).write(writer) for number in range(4)]
+    writer.finish([writer.add(ImageIndex(manifests=tuple(made)).as_bytes(), types.INDEX)])
+    assert reasons(verify_image(tmp_path / "image", rules, now=now)) == {"input-limit"}
+
+
+def test_a_layer_is_read_once_however_often_it_stands_there(
+    tmp_path: Path, rules: Policy, now: dt.datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small file that says ten thousand times that it is a large layer."""
+    count = 0
+    real = layer.read_layer
+
+    def counted(*args: Any) -> Any:
+        nonlocal count
+        count += 1
+        return real(*args)
+
+    monkeypatch.setattr(layer, "read_layer", counted)
+    writer = LayoutWriter(tmp_path / "image")
+    same = [tar(Entry(name="a", data=b"x"))] * 5
+    made = [Draft(layers=same, labels={"number": str(number)}).write(writer) for number in range(3)]
+    writer.finish([writer.add(ImageIndex(manifests=tuple(made)).as_bytes(), types.INDEX)])
+    assert reasons(verify_image(tmp_path / "image", rules, now=now)) == {"no-bundle"}
+    assert count == 1

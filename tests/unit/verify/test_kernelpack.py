@@ -15,6 +15,7 @@ import wheelmaking
 from forging import Forge
 from imaging import provenance, statement
 from releasing import draft, part
+from rows import row
 from wheelmark import digests
 from wheelmark.attest.predicates import PROVENANCE, Provenance
 from wheelmark.attest.statement import Subject
@@ -122,6 +123,7 @@ def replace(data: bytes) -> Callable[[Path], object]:
     return lambda path: path.write_bytes(data)
 
 
+@row(30, "object-unlisted", "object-missing")
 @pytest.mark.parametrize(
     ("name", "change", "expected"),
     [
@@ -182,6 +184,7 @@ def test_a_folder_with_too_many_files_or_none_is_an_input_error(
 
 
 # Row 44.
+@row(44, "library")
 def test_whatever_a_reader_raises_is_a_refusal(
     pack: Path, rules: Policy, now: dt.datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from forging import Forge
+from rows import row
 from wheelmark import digests
 from wheelmark.errors import ConfigError, Exit
 from wheelmark.trust import state
@@ -69,6 +70,7 @@ def test_what_only_we_can_write_is_taken(home: Path, monkeypatch: pytest.MonkeyP
     check_ownership(Path("/etc/passwd"))
 
 
+@row(38, "policy-permissions")
 @pytest.mark.parametrize("mode", [0o664, 0o646, 0o602, 0o777])
 def test_file_that_others_can_write(home: Path, mode: int) -> None:
     path = home / "policy.toml"
@@ -76,6 +78,7 @@ def test_file_that_others_can_write(home: Path, mode: int) -> None:
     refused(path, str(path), f"{mode:04o}", f"chmod go-w {path}")
 
 
+@row(38, "policy-permissions")
 @pytest.mark.parametrize("mode", [0o775, 0o757])
 def test_folder_above_that_others_can_write(home: Path, mode: int) -> None:
     inner = home / "inner"
@@ -85,6 +88,7 @@ def test_folder_above_that_others_can_write(home: Path, mode: int) -> None:
     refused(inner / "policy.toml", f"{home} can be written", f"chmod go-w {home}", f"{mode:04o}")
 
 
+@row(38, "policy-permissions")
 @pytest.mark.parametrize("which", ["file", "folder", "link"])
 def test_what_belongs_to_somebody_else(home: Path, give: Callable[[Path], None], which: str) -> None:
     path = home / "policy.toml"
@@ -223,6 +227,7 @@ signers = ["lab"]
     return home / "policy.toml"
 
 
+@row(38, "policy-permissions")
 @pytest.mark.parametrize("name", ["policy.toml", "root.json", "lab.pub"])
 def test_install_and_hooks_ask_and_verify_does_not(whole: Path, name: str) -> None:
     assert load_policy(whole, strict=True) == load_policy(whole)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from judging import AT, NOW, PROD, RELEASE, RUNNER, TIME, Bench, facts, promoted, promotion, provenance
+from rows import row
 from wheelmark.attest.predicates import PROMOTION, Promotion
 from wheelmark.attest.statement import Statement, Subject
 from wheelmark.manifest import NAME
@@ -39,6 +40,7 @@ def test_a_promotion_of_the_release_lets_its_wheels_in(prod: Bench) -> None:
     assert in_release(prod, own) == {"ACCEPT"}
 
 
+@row(33, "promotion-missing")
 def test_without_a_promotion_it_is_missing(prod: Bench) -> None:
     assert in_release(prod) == {"promotion-missing"}
     assert in_release(prod, promoted(sha256="0" * 64)) == {"promotion-missing"}
@@ -65,6 +67,7 @@ def test_a_promotion_that_is_not_for_this_is_refused(prod: Bench, said: Promotio
     assert in_release(prod, promoted(said), promoted(), at=at) == {"ACCEPT"}
 
 
+@row(33, "promotion-signer")
 @pytest.mark.parametrize("identity", [embedded.RELEASE_IDENTITY, RUNNER + "2", "somebody@example.org"])
 def test_a_promotion_by_somebody_else_is_refused(prod: Bench, identity: str) -> None:
     assert in_release(prod, promoted(identity=identity)) == {"promotion-signer"}
@@ -72,6 +75,7 @@ def test_a_promotion_by_somebody_else_is_refused(prod: Bench, identity: str) -> 
 
 
 # Row 31.
+@row(31, "promotion-rollback")
 def test_an_older_release_is_a_rollback_once_a_newer_was_accepted(prod: Bench) -> None:
     for highest, expected in ((0, "ACCEPT"), (4, "ACCEPT"), (5, "ACCEPT"), (6, "promotion-rollback")):
         at = dataclasses.replace(PROD, sequences={"demo-kernels/prod": highest, "demo-kernels/staging": 99})

@@ -16,6 +16,7 @@ import releasing
 import wheelmaking
 from forging import Forge, canonical, forging
 from releasing import Draft, Part, draft, part
+from rows import row
 from wheelmark import digests
 from wheelmark.attest.predicates import PROVENANCE
 from wheelmark.attest.statement import Statement, Subject
@@ -98,6 +99,7 @@ def test_the_copy_of_the_root_is_not_needed(dist: Path, policy: Policy, now: dt.
     assert verify_release(dist, policy, now=now).accepted
 
 
+@row(43, "unaccounted-file")
 @pytest.mark.parametrize(
     "name",
     [
@@ -141,6 +143,7 @@ def test_links_and_pipes_are_refused(dist: Path, policy: Policy, now: dt.datetim
     assert ("sbom", "unaccounted-file") in refusals(verify_release(dist, policy, now=now))
 
 
+@row(43, "statement-bytes")
 def test_statement_files_are_what_was_signed(dist: Path, policy: Policy, now: dt.datetime) -> None:
     statement = dist / "statements" / "provenance.json"
     data = statement.read_bytes()
@@ -375,6 +378,7 @@ def test_provenance_by_somebody_who_does_not_count_is_refused(
 
 
 # Row 40.
+@row(40, "issuer-not-vouched")
 @pytest.mark.parametrize(
     "issuer", ["https://token.actions.githubusercontent.com", "https://accounts.example"]
 )
@@ -388,6 +392,7 @@ def test_embedded_authority_that_names_a_public_issuer_is_refused(
 
 
 # Row 15, embedded evidence under a policy of another root.
+@row(15, "untrusted-root")
 def test_embedded_release_under_another_root_is_refused(
     good: Path, other_forge: Forge, now: dt.datetime, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from forging import Forge, Json
+from rows import row
 from wheelmark.errors import ConfigError
 from wheelmark.trust.roots import CONFIG_TYPE, Root, Window, read_root
 
@@ -28,6 +29,7 @@ def reason(data: bytes) -> str:
     return caught.value.reason
 
 
+@row(13)
 def test_windows_are_closed() -> None:
     window = Window(start=START, end=END)
     assert [window.contains(time) for time in (START - INSTANT, START, END, END + INSTANT)] == [
@@ -55,6 +57,7 @@ def test_root_inside_a_client_configuration_is_read(forge: Forge) -> None:
     assert read(whole).material.logs == forge.root().material.logs
 
 
+@row(14, "root-no-start")
 @pytest.mark.parametrize("part", ["certificateAuthorities", "timestampAuthorities", "tlogs", "ctlogs"])
 @pytest.mark.parametrize(
     "spoil", [lambda v: v.pop("start"), lambda v: v.update(start=""), lambda v: v.clear()]
@@ -66,6 +69,7 @@ def test_no_start_of_validity_is_refused(forge: Forge, part: str, spoil: Callabl
     assert reason(json.dumps(document).encode()) == "root-no-start"
 
 
+@row(36, "root-empty")
 @pytest.mark.parametrize("part", ["certificateAuthorities", "tlogs"])
 def test_root_that_names_nothing_is_refused(forge: Forge, part: str) -> None:
     empties: tuple[list[str] | None, ...] = ([], None)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from judging import AT, RUNNER, TIME, Bench, facts, gates, provenance, results, sbom, scanned, subject
+from rows import row
 from wheelmark import digests
 from wheelmark.attest.predicates import VEX, Scan
 from wheelmark.attest.statement import Statement, Subject
@@ -152,6 +153,7 @@ def test_a_finding_of_the_gate_counts_though_no_statement_has_it(bench: Bench) -
 
 
 # The age of the data, not of the run.
+@row(35, "advisory-age")
 @pytest.mark.parametrize(
     ("date", "limit", "good"),
     [
@@ -203,6 +205,7 @@ def with_component(bench: Bench, purl: str) -> bytes:
     return digests.canonical_json(document)
 
 
+@row(35, "scan-incomplete")
 @pytest.mark.parametrize(
     ("purl", "good"),
     [
@@ -245,6 +248,7 @@ def test_a_malformed_sbom_is_refused_for_itself(bench: Bench) -> None:
     assert asking(bench).refuses(found, **alone) == {"sbom-format"}
 
 
+@row(35, "scan-incomplete")
 @pytest.mark.parametrize(
     "details",
     [

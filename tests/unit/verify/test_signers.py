@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from judging import AT, NOW, RUNNER, TIME, Bench, facts, provenance
+from rows import row
 from wheelmark.sign import embedded
 from wheelmark.verify.circumstances import Circumstances
 from wheelmark.verify.facts import Facts
@@ -57,6 +58,8 @@ def test_a_workflow_is_known_by_repository_path_and_ref(bench: Bench) -> None:
     assert judged(policy, run(bench), version="0.1.0+cu128") == "github"
 
 
+@row(6, "signer-identity")
+@row(7, "signer-identity")
 @pytest.mark.parametrize(
     ("identity", "claims"),
     [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from wheelmark.attest.predicates import PROMOTION, VEX
 from wheelmark.verify.case import Attestation, Counted, Question, Standing
-from wheelmark.verify.policy import Predicate, Signer
+from wheelmark.verify.policy import Kind, Predicate, Signer
 from wheelmark.verify.signers import judge_signer
 from wheelmark.verify.trail import Trail
 
@@ -43,6 +43,9 @@ def sort_statements(question: Question, trail: Trail) -> Standing:
 def check_predicates(question: Question, standing: Standing, trail: Trail) -> None:
     """Every kind of statement that the requirement asks for is there (row 18)."""
     missing = "predicate-missing" if question.case.attestations else "no-bundle"
+    where = ""
+    if missing == "no-bundle" and question.rule.kind is not Kind.RELEASE:
+        where = " (bundles lie beside it, are attached to it, or are given with --bundle)"
     for predicate in question.rule.predicates:
         found = standing.of(predicate)
         if found:
@@ -50,7 +53,7 @@ def check_predicates(question: Question, standing: Standing, trail: Trail) -> No
             continue
         trail.refuse(
             "predicates",
-            f"no {predicate.value} statement of a signer that counts is about this artifact",
+            f"no {predicate.value} statement of a signer that counts is about this artifact{where}",
             reason=missing,
         )
 

@@ -104,6 +104,7 @@ def _check_origin(tables: Tables, rule: RootRule, where: str) -> None:
                 _VALUE,
             )
     elif not digests.is_sha256(rule.sha256):
+        _literal(tables, rule.sha256, f"{where}: sha256")
         raise tables.refuse(f"{where} needs a sha256 of 64 lowercase hexadecimal digits", _VALUE)
     if rule.tuf and not _WORD.fullmatch(rule.tuf):
         raise tables.refuse(f"{where}: tuf {rule.tuf!r} is not made of a-z, 0-9 and -", _VALUE)

@@ -42,7 +42,7 @@ def load_policy(path: Path, *, strict: bool = False) -> Policy:
         except OSError as error:
             raise ConfigError(
                 f"cannot read the policy {path}: {error.strerror}",
-                fix="name a policy file with --policy",
+                fix="name a policy file that you may read",
                 reason="policy-absent",
             ) from error
     return read_policy(data, source=str(path), folder=path.parent, strict=strict)

@@ -34,7 +34,7 @@ class Kind(enum.Enum):
     WHEEL = "wheel"
     """One wheel, wherever it lies."""
     IMAGE = "image"
-    """One container image: an OCI layout directory, or an image in a registry."""
+    """One container image, in an OCI layout directory."""
     KERNEL_PACK = "kernel-pack"
     """One directory of compiled kernels with their manifest."""
 
@@ -272,6 +272,7 @@ class Policy:
         raise ConfigError(
             f"{self.source} has no requirement for a {about}",
             cause="what a policy does not speak of is not accepted",
-            fix=f'add a [[require]] with kind = "{kind.value}"',
+            fix=f'add a [[require]] with kind = "{kind.value}"'
+            + (f' and channel = "{channel:.80}"' if channel else ""),
             reason="policy-no-rule",
         )

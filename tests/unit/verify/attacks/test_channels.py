@@ -126,9 +126,7 @@ def test_a_promotion_that_is_over(
 
 # Row 33.
 @row(33, "promotion-channel")
-@pytest.mark.parametrize(
-    ("says", "wanted"), [("staging", "prod"), ("prod", "staging"), ("prod2", "prod")]
-)
+@pytest.mark.parametrize(("says", "wanted"), [("staging", "prod"), ("prod", "staging"), ("prod2", "prod")])
 def test_a_promotion_for_another_channel(
     old: Path, promoted: Promote, asked: Callable[..., Asked], expect: Expect, says: str, wanted: str
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import resource
 import subprocess
 import sys
@@ -51,9 +52,9 @@ def test_a_key_twice_in_the_statement(stand: Stand, expect: Expect, member: str)
 
 
 JUNK: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "200 MB of white space": (lambda data: b" " * (200 << 20) + data, "json-too-large"),
-    "200 MB of zeros": (lambda _data: bytes(200 << 20), "json-too-large"),
-    "200 MB of brackets": (lambda _data: b"[" * (200 << 20), "json-too-large"),
+    "200 MB of white space": (lambda data: b" " * (17 << 20) + data, "json-too-large"),
+    "200 MB of zeros": (lambda _data: b"", "json-too-large"),
+    "200 MB of brackets": (lambda _data: b"[" * (17 << 20), "json-too-large"),
     "10,000 lists": (lambda _data: b"[" * 10_000 + b"]" * 10_000, "json-too-deep"),
     "10,000 lists that never end": (lambda _data: b"[" * 10_000, "json-too-deep"),
     "10,000 objects": (lambda _data: b'{"a":' * 10_000 + b"1" + b"}" * 10_000, "json-too-deep"),
@@ -82,6 +83,8 @@ def test_junk_is_refused_in_bounded_memory(
     make, code = JUNK[kind]
     path = tmp_path / "bundle"
     path.write_bytes(make(forge.sign(statement)))
+    if kind.startswith("200 MB"):
+        os.truncate(path, 200 << 20)  # the rest are holes, which are read as zeros
     script = (
         "import sys; from pathlib import Path\n"
         "from wheelmark.errors import InputError\n"
@@ -205,7 +208,7 @@ def test_a_file_that_others_can_write(
     policy.write_text(text, encoding="utf-8")
     for path in (policy, root):
         path.chmod(0o600)
-    assert load_policy(policy, strict=True)
+    assert load_policy(policy, strict=True).requirements
     spoiled = folder if name == "folder" else folder / name
     spoiled.chmod(spoiled.stat().st_mode | mode)
     expect(ask(lambda: load_policy(policy, strict=True)), "policy-permissions")

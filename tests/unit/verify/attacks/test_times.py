@@ -91,6 +91,19 @@ def test_the_command_does_not_know_it_either(stand: Stand, expect: Expect, other
     expect(stand.command(spoiled), "timestamp-untrusted", also=("no-bundle",))
 
 
+@row(10, "timestamp-untrusted")
+@pytest.mark.parametrize("status", [1, 2, 3, 16, 127])
+def test_a_response_that_grants_nothing(stand: Stand, expect: Expect, status: int) -> None:
+    """The status beside the token is signed by nobody, and has to be the one that says that there is one."""
+    bundle = stand.bundle()
+    token = base64.b64decode(found(bundle, STAMP))
+    granted = bytes.fromhex("3003020100")
+    assert token.count(granted) == 1
+    spoiled = changed(bundle, STAMP, b64(token.replace(granted, granted[:-1] + bytes([status]))))
+    answer = stand.ask(spoiled, policy=stand.under(free(stand)))
+    expect(answer, "timestamp-untrusted", also=("no-bundle",))
+
+
 # Rows 12 and 13.
 PARTS = {
     "certificateAuthorities": "ca-window",
