@@ -237,7 +237,7 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
             "file-digest": "A listed file has other bytes.",
             "statement-bytes": "A statement file differs from the signed payload, or has no bundle.",
             "statement-file": "A bundle has no statement file.",
-            "sibling-bundle": "The bundle beside a wheel is not the byte copy of the provenance bundle.",
+            "sibling-bundle": "The bundle beside a wheel is not the byte copy of the provenance bundle, or there is none that holds to compare it with.",
             "root-copy": "`trust/trusted_root.json` differs from the policy's root.",
             "partial": "The release is partial, and the policy does not allow it.",
             "snapshot": "The release is a snapshot, and the policy does not allow it.",
