@@ -32,6 +32,7 @@ COMMANDS = (
     "policy",
     "install",
     "audit-installed",
+    "audit-log",
     "lock",
     "trust",
     "docs",
