@@ -43,7 +43,7 @@ from wheelmark import digests
 from wheelmark.binaries.wheel import Wheel
 from wheelmark.deploy.interpreter import Interpreter
 from wheelmark.errors import InputError
-from wheelmark.verify.artifact import read_bounded
+from wheelmark.plainfiles import read_bounded
 from wheelmark.verify.verdict import Refusal, refusal
 
 COPY = "wheelmark.json"

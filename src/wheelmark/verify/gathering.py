@@ -17,7 +17,8 @@ from wheelmark import digests, manifest
 from wheelmark.binaries.wheel import DEFAULT_LIMITS
 from wheelmark.errors import InputError, WheelmarkError
 from wheelmark.manifest import Entry, Kind, ReleaseManifest
-from wheelmark.verify.artifact import WheelFacts, examine_wheel, open_plain, read_bounded
+from wheelmark.plainfiles import open_plain, read_bounded
+from wheelmark.verify.artifact import WheelFacts, examine_wheel
 from wheelmark.verify.artifactcache import ArtifactCache
 from wheelmark.verify.bundle import LIMITS
 from wheelmark.verify.case import Attestation
