@@ -59,7 +59,7 @@ class Installed:
                 "owned": tuple(self.layout.short(folder) for folder in self.layout.owned),
                 "unchecked": (),
                 "files": record_files(paths, self.layout),
-                "startup": startup_files(self.site),
+                "startup": startup_files(self.site, self.python),
                 **changes,
             }
         )

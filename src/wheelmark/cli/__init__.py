@@ -38,6 +38,7 @@ COMMANDS = (
     "pull",
     "hook",
     "audit-installed",
+    "audit-log",
     "lock",
     "trust",
     "docs",

@@ -31,7 +31,7 @@ class Need:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None besides ``--json``."""
+    """Where the project is."""
     parser.add_argument("--project", type=Path, default=Path(), help="folder of wheelmark.toml")
 
 
@@ -135,11 +135,13 @@ def needs() -> tuple[Need, ...]:
 
 def run(args: argparse.Namespace) -> int:
     """Look, print, and fail only where a required thing is absent."""
+    from wheelmark.config import FILE_NAME
     from wheelmark.errors import Exit
     from wheelmark.pipeline.progress import table
 
     found = [(need, need.look()) for need in needs()]
     missing = [need for need, seen in found if not seen and need.required]
+    declared = (args.project / FILE_NAME).is_file()
     if args.json:
         rows = [
             {
@@ -151,7 +153,7 @@ def run(args: argparse.Namespace) -> int:
             }
             for need, seen in found
         ]
-        print(json.dumps({"ok": not missing, "needs": rows}, indent=2))
+        print(json.dumps({"ok": not missing, "project": declared, "needs": rows}, indent=2))
     else:
         print(
             table(
@@ -167,6 +169,10 @@ def run(args: argparse.Namespace) -> int:
                 ],
             )
         )
+        if not declared:
+            where = args.project.absolute()
+            print(f"\nnote: no {FILE_NAME} in {where}: this is about the machine alone, and no project's")
+            print("  next step:    run it in the folder of one, or name that with --project")
     return int(Exit.TOOL if missing else Exit.OK)
 
 

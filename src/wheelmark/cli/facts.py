@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from wheelmark.attest.statement import Statement
     from wheelmark.trust.keys import ManagedKey
     from wheelmark.trust.roots import Root
     from wheelmark.verify.facts import Facts
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--artifact",
         default="",
         metavar="FILE|sha256:…",
-        help="what a signature over a digest is to be about",
+        help="what a signature over a digest is to be about; of a statement's subjects, the ones to print",
     )
 
 
@@ -62,10 +63,11 @@ def run(args: argparse.Namespace) -> int:
             if not args.json:
                 print(printable(f"{path}: refused ({error.reason}): {error.what}"), file=sys.stderr)
             continue
-        document.append({"bundle": str(path), "facts": facts.as_json(), "steps": dict(steps(facts, roots))})
+        told = steps(facts, roots, artifact=artifact)
+        document.append({"bundle": str(path), "facts": facts.as_json(), "steps": dict(told)})
         if not args.json:
             print(printable(str(path)))
-            for number, (first, *more) in steps(facts, roots):
+            for number, (first, *more) in told:
                 print(f"  {number}. {printable(first)}")
                 for line in more:
                     print(f"       {printable(line)}")
@@ -74,8 +76,14 @@ def run(args: argparse.Namespace) -> int:
     return int(Exit.REJECTED) if int(Exit.REJECTED) in codes else max(codes, default=int(Exit.OK))
 
 
-def steps(facts: Facts, roots: tuple[Root, ...]) -> list[tuple[int, list[str]]]:
-    """What each step of the plan in ``wheelmark.verify.facts`` established: its number, and lines of text."""
+def steps(facts: Facts, roots: tuple[Root, ...], *, artifact: str = "") -> list[tuple[int, list[str]]]:
+    """What each step of the plan in ``wheelmark.verify.facts`` established: its number, and lines of text.
+
+    Args:
+        facts: Of one bundle.
+        roots: Those that it was examined under.
+        artifact: A sha256; of a statement's subjects only those with it are named, the others are counted.
+    """
     root = next(item for item in roots if item.name == facts.root)
     if facts.key_id:
         who = f"key {facts.key_id}"
@@ -87,7 +95,7 @@ def steps(facts: Facts, roots: tuple[Root, ...]) -> list[tuple[int, list[str]]]:
     else:
         over = "the envelope's payload type and payload"
         about = [f"{facts.statement.predicate_type}, about:"]
-        about += [f"{item.sha256}  {item.name}" for item in facts.statement.subjects]
+        about += _subjects(facts.statement, artifact)
     times = ", ".join(time.isoformat() for time in facts.times)
     canonical = ", in the one form that Wheelmark writes" if root.canonical else ""
     opinion = "sigstore-python agrees; " if root.second_opinion and not facts.key_id else ""
@@ -102,6 +110,17 @@ def steps(facts: Facts, roots: tuple[Root, ...]) -> list[tuple[int, list[str]]]:
         (7, about),
         (8, [f"{opinion}not authenticated: {', '.join(facts.unauthenticated) or 'nothing'}"]),
     ]
+
+
+def _subjects(statement: Statement, artifact: str) -> list[str]:
+    found = [item for item in statement.subjects if artifact in {"", item.sha256}]
+    lines = [f"{item.sha256}  {item.name}" for item in found]
+    others = len(statement.subjects) - len(found)
+    if not found:
+        lines.append(f"{others} other artifacts, and not {artifact}")
+    elif others:
+        lines.append(f"and {others} more")
+    return lines
 
 
 def _arc(claim: tuple[str, str]) -> int:
@@ -138,27 +157,23 @@ def _trust(args: argparse.Namespace) -> tuple[tuple[Root, ...], tuple[ManagedKey
 def _artifact(text: str) -> str:
     """sha256 of a file, or the digest itself: with its prefix, and where no file has that name."""
     from wheelmark import digests
+    from wheelmark.plainfiles import open_plain
 
     stated = text.removeprefix(_PREFIX)
     if not text or (text.startswith(_PREFIX) and digests.is_sha256(stated) and not Path(text).exists()):
         return stated
-    return digests.sha256_file(Path(text))
+    with open_plain(Path(text), follow=True) as stream:
+        return digests.sha256_stream(stream)
 
 
 def _read(path: Path) -> bytes:
-    from wheelmark.verify.artifact import read_bounded
+    from wheelmark.plainfiles import read_bounded
     from wheelmark.verify.bundle import LIMITS
 
     return read_bounded(path, LIMITS.size)
 
 
 def _read_file(path: Path, reason: str) -> bytes:
-    from wheelmark.errors import ConfigError
+    from wheelmark.plainfiles import read_named
 
-    try:
-        with path.open("rb") as stream:
-            return stream.read(_LARGEST)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read {path}: {error.strerror}", fix="name a file that you may read", reason=reason
-        ) from error
+    return read_named(path, _LARGEST, fix="name a file that you may read", reason=reason)

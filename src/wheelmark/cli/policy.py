@@ -81,7 +81,7 @@ def _check(args: argparse.Namespace) -> int:
 def _explain(args: argparse.Namespace) -> int:
     from wheelmark.errors import InputError
     from wheelmark.verify import load_policy, verify
-    from wheelmark.verify.verdict import Report, refusal
+    from wheelmark.verify.verdict import Report, refusal_of
 
     policy = load_policy(args.policy)
     try:
@@ -95,7 +95,7 @@ def _explain(args: argparse.Namespace) -> int:
             channel=args.channel,
         )
     except InputError as error:
-        verdict = refusal(str(args.path), error.reason, error.what)
+        verdict = refusal_of(str(args.path), error)
         report = Report(path=str(args.path), policy=policy.source, verdicts=(verdict,))
     if args.json:
         steps = [dataclasses.asdict(step) for step in report.steps]

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 NAME = "trust"
 HELP = "create, export, import, update, rotate, back up, restore or show trust roots of this machine"
 
+_LARGEST = 1 << 20
+"""Bytes of a first ``root.json``: Sigstore's has five thousand."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """One sub-command for each step of a trust domain's life."""
@@ -100,15 +103,13 @@ def _update(
 ) -> tuple[tuple[StoredRoot, ...], dict[str, str]]:
     """Refresh one root through TUF; what to write into a policy."""
     from wheelmark.errors import ConfigError
+    from wheelmark.plainfiles import read_named
     from wheelmark.trust import updating
 
     if bootstrap is not None:
-        try:
-            first = bootstrap.read_bytes()
-        except OSError as error:
-            raise ConfigError(
-                f"cannot read {bootstrap}: {error.strerror}", reason="root-bootstrap"
-            ) from error
+        first = read_named(bootstrap, _LARGEST + 1, reason="root-bootstrap")
+        if len(first) > _LARGEST:
+            raise ConfigError(f"{bootstrap} is over {_LARGEST:,} bytes", reason="root-bootstrap")
     else:
         first = updating.first_root(name) or b""
     address = url or updating.stored_url(name)

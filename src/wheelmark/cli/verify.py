@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     """Verify every path; the worst of the verdicts is the exit code."""
     from wheelmark.errors import Exit, InputError
     from wheelmark.verify import AuditLog, FactsCache, Memory, load_policy, verify
-    from wheelmark.verify.verdict import Report, refusal, worst
+    from wheelmark.verify.verdict import Report, refusal_of, worst
 
     policy = load_policy(args.policy)
     cache = FactsCache(args.cache) if args.cache is not None else None
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
                 )
             )
         except InputError as error:
-            verdict = refusal(str(path), error.reason, error.what)
+            verdict = refusal_of(str(path), error)
             report = Report(
                 path=str(path), policy=policy.source, verdicts=(verdict,), policy_sha256=policy.sha256
             )

@@ -11,7 +11,6 @@ import dataclasses
 import difflib
 import enum
 import re
-import tomllib
 import types
 import typing
 from pathlib import Path, PurePosixPath
@@ -21,13 +20,16 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from wheelmark import digests
+from wheelmark import digests, stricttoml
 from wheelmark.config.model import Declaration
-from wheelmark.errors import ConfigError
+from wheelmark.errors import ConfigError, InputError
+from wheelmark.plainfiles import read_named
 from wheelmark.targets import Backend, Target
 
 FILE_NAME = "wheelmark.toml"
 SCHEMA_VERSION = 1
+_MAX_BYTES = 1 << 18
+"""Bytes of a declaration."""
 _T = typing.TypeVar("_T")
 GATES = ("abi", "coverage", "size", "repeat", "correctness", "performance", "audit")
 """Gates that exist, in the order in which they run."""
@@ -56,10 +58,7 @@ def load_declaration(path: Path) -> Declaration:
     Raises:
         ConfigError: It cannot be read, or says something that does not hold.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", reason="unreadable") from error
+    data = read_named(path, _MAX_BYTES + 1, reason="unreadable")
     return parse_declaration(data, root=path.resolve().parent)
 
 
@@ -70,9 +69,9 @@ def parse_declaration(data: bytes, *, root: Path) -> Declaration:
         ConfigError: Syntax, an unknown or absent key, a wrong type, or a value that does not hold.
     """
     try:
-        table = tomllib.loads(data.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{FILE_NAME} is not TOML: {error}", reason="toml-syntax") from error
+        table = stricttoml.loads(data, limit=_MAX_BYTES)
+    except InputError as error:
+        raise ConfigError(f"{FILE_NAME} {error.what}", reason=error.reason) from error
     schema = table.pop("schema", None)
     if schema != SCHEMA_VERSION or isinstance(schema, bool):
         raise ConfigError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -120,7 +120,7 @@ def _findings(receipt: Receipt, site: Path, python: Interpreter) -> Iterator[Ref
             # Every installation by Wheelmark writes it anew; other installers remove it or never had it.
             yield refusal(_short(path, site), "installed-replaced", "another installer was here since")
         yield refusal(_short(path, site), *problem)
-    owned = [site / name for name in receipt.owned]
+    owned = [Path(os.path.normpath(site / name)) for name in receipt.owned]
     try:
         extra = [path for path in files_in(owned) if path not in known]
         extra += shadowing(site, known, owned)
@@ -135,17 +135,30 @@ def _findings(receipt: Receipt, site: Path, python: Interpreter) -> Iterator[Ref
             )
     yield from wrong_bytecode(compiled, intact, python, lambda path: _short(path, site))
     yield from other_distributions(site, receipt.name, receipt.info)
-    yield from strange_startup_files(site, receipt.startup)
+    for strange in strange_startup_files(site, python, receipt.startup):
+        if strange.subject not in receipt.files:  # the wheel's own are compared above
+            yield strange
 
 
-def strange_startup_files(site: Path, known: Mapping[str, str]) -> Iterator[Refusal]:
-    """Files that every start of the interpreter runs, and that were not there nor belong to a distribution."""
-    recorded = recorded_startup_files(site)
-    for name, sha256 in startup_files(site).items():
-        if known.get(name) != sha256 and (name, sha256) not in recorded:
-            yield refusal(
-                name, "installed-added", "every start of the interpreter runs it, and nobody vouches for it"
-            )
+def strange_startup_files(
+    site: Path, python: Interpreter, known: Mapping[str, str], *, brought: Collection[str] = ()
+) -> Iterator[Refusal]:
+    """Files that every start of the interpreter runs, and that were not there, or said something else.
+
+    Whoever can write such a file can write a distribution's metadata beside it, so what a RECORD says does not count.
+
+    Args:
+        site: Site-packages.
+        python: The interpreter that would run them.
+        known: What was there, as ``startup_files`` gives it.
+        brought: Normalized names of distributions that were just installed from verified bytes: theirs may be new.
+    """
+    recorded = recorded_startup_files(site, brought)
+    for name, sha256 in startup_files(site, python).items():
+        if known.get(name) == sha256 or (name, sha256) in recorded:
+            continue
+        code, what = ("installed-changed", "changed") if name in known else ("installed-added", "put there")
+        yield refusal(name, code, f"every start of the interpreter runs it, and it was {what} since")
 
 
 def _short(path: Path, site: Path) -> str:

@@ -15,8 +15,9 @@ console scripts        named in the wheel's ``entry_points.txt``; they have to l
 =====================  ====================================================================================
 
 A folder belongs to the wheel when one of its files lies directly in it; whatever else lies in or below it is
-refused, and so is what would be imported in place of a module at the wheel's root. Files that every start of the interpreter runs (``.pth``, ``sitecustomize``) are looked at in the whole of
-site-packages.
+refused, and so is what would be imported in place of a module at the wheel's root, or run by importing a folder above the
+wheel's own (a namespace package, which other distributions may share). Files that every start of the interpreter
+runs (``.pth``, ``sitecustomize``) are looked at in the whole of site-packages.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from wheelmark import digests
 from wheelmark.binaries.wheel import Wheel
 from wheelmark.deploy.interpreter import Interpreter
 from wheelmark.errors import InputError
-from wheelmark.verify.artifact import read_bounded
+from wheelmark.plainfiles import read_bounded
 from wheelmark.verify.verdict import Refusal, refusal
 
 COPY = "wheelmark.json"
@@ -240,7 +241,8 @@ def files_in(folders: Iterable[Path]) -> list[Path]:
 def shadowing(site: Path, known: Collection[Path], owned: Collection[Path]) -> list[Path]:
     """What lies beside the wheel's modules and would be imported in their place, sorted, and what they were compiled to.
 
-    A folder or a native library goes before a module of its name, and any module before a folder without ``__init__.py``.
+    A folder or a native library goes before a module of its name, and any module before a folder without ``__init__.py``:
+    the wheel's own, and the namespace folders above it. Of these an ``__init__`` of any kind would be run.
 
     Args:
         site: The folder that the wheel's root went to.
@@ -253,18 +255,35 @@ def shadowing(site: Path, known: Collection[Path], owned: Collection[Path]) -> l
     modules = {
         path.name.partition(".")[0] for path in known if path.parent == site and path.name.endswith(_MODULES)
     }
-    bare = {
-        path.name
+    above = {
+        folder
         for path in owned
-        if path.parent == site and "." not in path.name and path / "__init__.py" not in known
+        for folder in path.parents
+        if folder.is_relative_to(site) and folder != site and folder not in owned
     }
+    looked = {site: set(modules), site / "__pycache__": set(modules)}
+    for folder in above:
+        looked.setdefault(folder, set()).add("__init__")
+    for folder in (*owned, *above):
+        if folder.is_relative_to(site) and "." not in folder.name and folder / "__init__.py" not in known:
+            looked.setdefault(folder.parent, set()).add(folder.name)
     found: list[Path] = []
-    for folder, stems in ((site, modules | bare), (site / "__pycache__", modules)):
-        for path in sorted(folder.iterdir()) if stems and folder.is_dir() else ():
+    for folder, stems in sorted(looked.items()):
+        for path in _entries(folder) if stems else ():
             stem, dot, _ = path.name.partition(".")
-            if stem in stems and path not in owned and (not dot or path.name.endswith(_MODULES)):
+            is_ours = path in owned or path in above
+            if stem in stems and not is_ours and (not dot or path.name.endswith(_MODULES)):
                 found += files_in([path]) if path.is_dir() else [path]
     return [path for path in found if path not in known]
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise InputError(f"cannot read the folder {folder}: {error.strerror}", reason="unreadable") from error
 
 
 def _addition(path: Path, layout: Layout, wheel_sha256: str) -> str:
@@ -407,37 +426,43 @@ def metadata_folders(site: Path, name: str) -> list[Path]:
     ]
 
 
-def startup_files(site: Path) -> dict[str, str]:
-    """Files of site-packages that every start of an interpreter runs, with their sha256."""
-    try:
-        with os.scandir(site) as entries:
-            names = sorted(entry.name for entry in entries)
-    except FileNotFoundError:
-        return {}
+def startup_files(site: Path, python: Interpreter) -> dict[str, str]:
+    """Files of an environment's site-packages that every start of its interpreter runs.
+
+    Returns:
+        Path relative to ``site`` -> sha256; empty where it cannot be read, or is no file.
+
+    Raises:
+        InputError: A folder cannot be read (``unreadable``).
+    """
+    site = site.resolve()
     found: dict[str, str] = {}
-    for name in names:
-        if not name.endswith(".pth") and not name.startswith(("sitecustomize", "usercustomize")):
-            continue
-        path = site / name
-        inner = files_in([path]) if path.is_dir() else [path]
-        for item in inner:
-            found[os.path.relpath(item, site)] = _digest(item)
+    for folder in sorted({site, python.purelib.resolve(), python.platlib.resolve()}):
+        for path in _entries(folder):
+            if path.name.endswith(".pth") or path.name.startswith(("sitecustomize", "usercustomize")):
+                for item in files_in([path]) if path.is_dir() else [path]:
+                    found[os.path.relpath(item, site)] = _digest(item)
     return found
 
 
 def _digest(path: Path) -> str:
     try:
-        return digests.sha256_file(path)
+        return digests.sha256_file(path) if path.is_file() else ""
     except InputError:
         return ""
 
 
-def recorded_startup_files(site: Path) -> set[tuple[str, str]]:
-    """Of those, what the RECORD of an installed distribution vouches for: name and sha256."""
+def recorded_startup_files(site: Path, names: Collection[str]) -> set[tuple[str, str]]:
+    """What the RECORDs of some distributions say of files that lie directly in site-packages: name and sha256.
+
+    Args:
+        site: The folder.
+        names: Normalized names of the distributions whose word counts: anybody can make up another one.
+    """
     found: set[tuple[str, str]] = set()
-    for record in site.glob("*.dist-info/RECORD"):
+    for folder in (folder for name in names for folder in metadata_folders(site, name)):
         try:
-            text = read_bounded(record, _SMALL).decode("utf-8")
+            text = read_bounded(folder / "RECORD", _SMALL).decode("utf-8")
             rows = [row for row in csv.reader(io.StringIO(text)) if len(row) == 3]  # noqa: PLR2004 - path, hash, size
         except (InputError, UnicodeDecodeError, csv.Error):
             continue

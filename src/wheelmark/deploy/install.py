@@ -194,7 +194,7 @@ def install(
                 path = receipts.folder / f"{there.name}.json"
                 return dataclasses.replace(done, plan=plan, receipt=there, receipt_path=path, already=True)
             for line in plan:
-                if line.startswith(("replace", "change")):
+                if line.startswith(("replace", "change", "keep")):
                     progress(line)
             receipt, path = work.carry_out()  # 6, 7, 8
         return dataclasses.replace(done, plan=plan, receipt=receipt, receipt_path=path)
@@ -235,6 +235,11 @@ class _Work:
     def plan(self) -> tuple[str, ...]:
         """What will be done, in words; refuses what must not be done."""
         lines = [f"install {self.source.wheel.file_name} into {self.layout.site}"]
+        lines += [
+            f"keep {name!r}: it was there before, and every start of the interpreter runs it"
+            for name in startup_files(self.layout.site, self.python)
+            if self.layout.site / name not in self.layout.files
+        ]
         standing = self._standing()
         if standing:
             code, text = standing
@@ -330,7 +335,7 @@ class _Work:
         """Steps 6 to 8."""
         taken = self.source.taken
         folder = taken.path.parent
-        startup = startup_files(self.layout.site)
+        startup = startup_files(self.layout.site, self.python)
         if any(self._changes()):
             self._dependencies(folder)
         self.progress(f"installing {self.source.wheel.file_name}")
@@ -399,7 +404,12 @@ class _Work:
         """Step 8."""
         findings = [
             *compare(self.layout, self.source.taken.sha256, self.python)[0],
-            *strange_startup_files(self.layout.site, startup),
+            *strange_startup_files(
+                self.layout.site,
+                self.python,
+                startup,
+                brought={self.layout.name, *(pin.name for pin in self.pins())},
+            ),
         ]
         if findings:
             lines = [f"  {item.subject}: {item.reason}: {item.text}" for item in findings[:_SHOWN]]
@@ -449,6 +459,6 @@ class _Work:
             owned=tuple(layout.short(folder) for folder in layout.owned),
             unchecked=("card",) if source.choice.card_unchecked else (),
             files=files,
-            startup=startup_files(layout.site),
+            startup=startup_files(layout.site, self.python),
         )
         return receipt, self.receipts.write(receipt)

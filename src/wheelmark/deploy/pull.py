@@ -32,8 +32,8 @@ from wheelmark.oci import types
 from wheelmark.oci.layout import BLOBS, MAX_REFERRERS, Layout, LayoutWriter
 from wheelmark.oci.reference import LayoutReference, Location
 from wheelmark.oci.types import Descriptor, ImageManifest, Platform
+from wheelmark.plainfiles import read_bounded
 from wheelmark.verify import AuditLog, Policy, reasons, verify_image
-from wheelmark.verify.artifact import read_bounded
 from wheelmark.verify.bundle import LIMITS as BUNDLE_LIMITS
 from wheelmark.verify.handle import private_copies
 from wheelmark.verify.verdict import Report, refusal

@@ -28,8 +28,8 @@ from typing import Any
 from wheelmark import digests, strictjson
 from wheelmark.deploy.disk import COPY, Layout
 from wheelmark.errors import InputError
+from wheelmark.plainfiles import read_bounded
 from wheelmark.trust.state import private_directory, state_directory
-from wheelmark.verify.artifact import read_bounded
 
 SCHEMA = "https://wheelmark.dev/receipt/v1"
 COPY_SCHEMA = "https://wheelmark.dev/installed-files/v1"

@@ -22,8 +22,8 @@ from wheelmark.deploy.choose import AUTO, Choice, Offer, choose
 from wheelmark.deploy.machine import Machine
 from wheelmark.errors import InputError, RejectedError, StateError
 from wheelmark.manifest import Kind, ReleaseManifest
+from wheelmark.plainfiles import read_bounded
 from wheelmark.targets import Target
-from wheelmark.verify.artifact import read_bounded
 from wheelmark.verify.handle import Taken, take
 from wheelmark.verify.verdict import Accepted, Report
 

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from wheelmark import digests, strictjson
 from wheelmark.errors import InputError, RejectedError
 from wheelmark.oci import types
-from wheelmark.verify.artifact import read_bounded
+from wheelmark.plainfiles import read_bounded
 
 _ID = re.compile("[0-9a-f]{64}")
 _DRIVER = re.compile(r"([a-z0-9]+)-containers")

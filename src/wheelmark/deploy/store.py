@@ -31,9 +31,9 @@ import wheelmark
 from wheelmark import digests, strictjson
 from wheelmark.errors import ConfigError, InputError, RejectedError, StateError
 from wheelmark.oci import types
+from wheelmark.plainfiles import read_bounded
 from wheelmark.trust import state
 from wheelmark.verify import FactsCache, Memory
-from wheelmark.verify.artifact import read_bounded
 from wheelmark.verify.bundle import LIMITS as BUNDLE_LIMITS
 from wheelmark.verify.policy import permissions
 

@@ -37,6 +37,7 @@ from wheelmark import digests, strictjson
 from wheelmark.errors import InputError, StateError
 from wheelmark.oci import types
 from wheelmark.oci.types import Descriptor, ImageIndex, ImageManifest
+from wheelmark.plainfiles import read_start
 
 MARK = "oci-layout"
 INDEX = "index.json"
@@ -133,7 +134,7 @@ class Layout:
             size = os.fstat(stream.fileno()).st_size
             if size > limit:
                 raise InputError(f"{name} holds {size:,} bytes; the limit is {limit:,}", reason="input-limit")
-            return stream.read(limit)
+            return read_start(stream, self.path / name, limit)
 
     def _open(self, name: str) -> int:
         path = self.path / name

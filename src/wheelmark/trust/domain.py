@@ -13,6 +13,7 @@ from pathlib import Path
 
 from wheelmark import digests
 from wheelmark.errors import ConfigError, StateError
+from wheelmark.plainfiles import read_named
 from wheelmark.trust import roots, state
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -81,15 +82,7 @@ def import_root(source: Path, name: str, directory: Path | None = None) -> Store
             fix="use lowercase letters, digits and -",
             reason="root-name",
         )
-    try:
-        with source.open("rb") as stream:
-            data = stream.read(_LARGEST + 1)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read {source}: {error.strerror}",
-            fix="name a file that you may read",
-            reason="root-absent",
-        ) from error
+    data = read_named(source, _LARGEST + 1, fix="name a file that you may read", reason="root-absent")
     roots.read_root(data, name=name, issuers=(), level="", canonical=False)
     base = state.private_directory(directory) if directory else state.state_directory(create=True)
     path = state.private_directory(base / "roots") / f"{name}.json"

@@ -30,6 +30,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from wheelmark import digests, strictjson
 from wheelmark.errors import INTERRUPTS, ConfigError, InputError
+from wheelmark.plainfiles import read_named
 from wheelmark.trust import state
 
 THIS_MACHINE = "this-machine"
@@ -266,12 +267,7 @@ def read_material(document: Mapping[str, Any], *, name: str) -> Material:
 
 
 def _read(path: Path, name: str) -> bytes:
-    try:
-        with path.open("rb") as stream:
-            return stream.read(_LIMITS.size + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        why = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"trust root {name!r}: cannot read {path}: {why}", reason="root-absent") from error
+    return read_named(path, _LIMITS.size + 1, what=f"trust root {name!r}: ", reason="root-absent")
 
 
 def _document(data: bytes, name: str) -> Mapping[str, Any]:

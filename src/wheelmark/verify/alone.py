@@ -10,7 +10,8 @@ from pathlib import Path
 from wheelmark import manifest
 from wheelmark.attest.predicates import PROMOTION
 from wheelmark.errors import ConfigError, InputError, WheelmarkError
-from wheelmark.verify.artifact import ArtifactFacts, read_bounded
+from wheelmark.plainfiles import read_bounded
+from wheelmark.verify.artifact import ArtifactFacts
 from wheelmark.verify.bundle import LIMITS
 from wheelmark.verify.case import Attestation, Case
 from wheelmark.verify.circumstances import Circumstances

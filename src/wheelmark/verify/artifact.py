@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
@@ -19,6 +18,7 @@ from wheelmark.binaries.kernelmanifest import FOLDER, NAME, KernelManifest, read
 from wheelmark.binaries.kernelobjects import Problem, check_objects
 from wheelmark.binaries.wheel import DEFAULT_LIMITS, Wheel, read_wheel
 from wheelmark.errors import INTERRUPTS, InputError
+from wheelmark.plainfiles import open_plain
 from wheelmark.targets import known_ids
 
 _OBJECT_SUFFIXES = (".cubin", ".hsaco")
@@ -150,39 +150,6 @@ def _unreadable(path: Path, stream: io.BufferedReader, subject: str, problem: Pr
         size=stream.tell(),
         problems=(problem,),
     )
-
-
-def open_plain(path: Path) -> io.BufferedReader:
-    """Open a plain file for reading; a link, a pipe or a device is refused without touching it.
-
-    Raises:
-        InputError: Reason ``unreadable``.
-    """
-    try:
-        # Without O_NONBLOCK, opening a named pipe would wait for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", reason="unreadable") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise InputError(f"{path} is no plain file", reason="unreadable")
-    return os.fdopen(descriptor, "rb")
-
-
-def read_bounded(path: Path, limit: int) -> bytes:
-    """The bytes of a plain file of at most ``limit`` bytes.
-
-    Raises:
-        InputError: Larger (``json-too-large``), or not readable.
-    """
-    with open_plain(path) as stream:
-        try:
-            data = stream.read(limit + 1)
-        except OSError as error:  # a broken disk, or a file system of another machine
-            raise InputError(f"cannot read {path}: {error.strerror}", reason="unreadable") from error
-    if len(data) > limit:
-        raise InputError(f"{path} is over {limit:,} bytes", reason="json-too-large")
-    return data
 
 
 class LazyFiles(Mapping[str, bytes]):

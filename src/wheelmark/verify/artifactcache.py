@@ -20,8 +20,9 @@ import wheelmark
 from wheelmark import digests, strictjson
 from wheelmark.binaries.kernelmanifest import read_kernel_manifest
 from wheelmark.errors import InputError
+from wheelmark.plainfiles import open_plain
 from wheelmark.trust import state
-from wheelmark.verify.artifact import WheelFacts, examine_wheel, open_plain
+from wheelmark.verify.artifact import WheelFacts, examine_wheel
 
 _LIMITS = strictjson.Limits(size=64 << 20, depth=4, string=40 << 20)
 _FIELDS = ("name", "sha256", "size", "version", "distribution", "platforms", "files", "kernel_files")

@@ -1,7 +1,8 @@
 """The audit log: one line of JSON for each verdict, appended and never changed.
 
 Each line holds the sha256 of the line before (of its bytes without the line break), so that a line that was changed,
-put in or taken out shows. Lines taken off the end do not: send the file elsewhere, or note the last line's digest. A
+put in or taken out shows. What was done to the end does not (lines taken off, the last one changed): send the file
+elsewhere, or note the last line's digest. A
 report is written with one call, flushed to the disk, under a lock; if that fails, the file is cut back to what it was
 and the verification that was to be written down has not accepted anything.
 """
@@ -9,6 +10,7 @@ and the verification that was to be written down has not accepted anything.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime as dt
 import fcntl
 import os
@@ -29,6 +31,20 @@ _LONGEST_TEXT = 4000
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _KEEP = "keep the file as it is for whoever looks into it, and name a new one"
 _NAME_ONE = "name a file of yours, or a new one in a folder that is there"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chain:
+    """How far the lines of a log follow one another."""
+
+    lines: int
+    """How many do, from the first on."""
+    last_sha256: str
+    """Digest of the last of them; empty where there is none."""
+    bad_line: int = 0
+    """Number of the first that does not, from 1; 0: all do."""
+    problem: str = ""
+    """What is wrong with it."""
 
 
 class AuditLog:
@@ -78,23 +94,24 @@ class AuditLog:
         Raises:
             ConfigError: A line is malformed or does not follow (``audit-log``); the text says which.
         """
+        chain = self.examine()
+        if chain.bad_line:
+            raise self._unusable(f"line {chain.bad_line} {chain.problem}", "it was changed by hand")
+        return chain.lines
+
+    def examine(self) -> Chain:
+        """How far the chain holds.
+
+        Raises:
+            ConfigError: It cannot be opened, or is no private plain file (``audit-log``).
+        """
         with self._open(os.O_RDONLY) as descriptor, open(descriptor, "rb", closefd=False) as stream:
             previous, count = "", 0
             while line := stream.readline(_LONGEST_LINE + 1):
-                count += 1
-                try:
-                    entry = strictjson.load_object(line, what=f"line {count}", limits=_LIMITS)
-                    canonical = digests.canonical_json(entry) + b"\n" == line
-                except InputError as error:
-                    raise self._unusable(
-                        f"line {count} is none of ours: {error.what}", "it was changed"
-                    ) from error
-                if not canonical or entry.get("schema") != SCHEMA or entry.get("previous") != previous:
-                    raise self._unusable(
-                        f"line {count} does not follow the line before", "it was changed by hand"
-                    )
-                previous = digests.sha256(line[:-1])
-        return count
+                if problem := _broken(line, previous):
+                    return Chain(lines=count, last_sha256=previous, bad_line=count + 1, problem=problem)
+                previous, count = digests.sha256(line[:-1]), count + 1
+        return Chain(lines=count, last_sha256=previous)
 
     @contextlib.contextmanager
     def _open(self, flags: int) -> Iterator[int]:
@@ -141,6 +158,22 @@ class AuditLog:
             fix=fix,
             reason="audit-log",
         )
+
+
+def _broken(line: bytes, previous: str) -> str:
+    """What is wrong with a line; empty where it is ours and follows ``previous``."""
+    try:
+        entry = strictjson.load_object(line, what="the line", limits=_LIMITS)
+        canonical = digests.canonical_json(entry) + b"\n" == line
+    except InputError as error:
+        return f"is none of ours: {error.what}"
+    if entry.get("schema") != SCHEMA:
+        return "is none of ours: another schema"
+    if entry.get("previous") != previous:
+        return (
+            "does not follow the line before: that one was changed, or lines were put in or taken out there"
+        )
+    return "" if canonical else "is not as it was written"
 
 
 def _shown(text: str) -> str:

@@ -17,7 +17,8 @@ from wheelmark import digests, manifest
 from wheelmark.binaries.wheel import DEFAULT_LIMITS
 from wheelmark.errors import InputError, WheelmarkError
 from wheelmark.manifest import Entry, Kind, ReleaseManifest
-from wheelmark.verify.artifact import WheelFacts, examine_wheel, open_plain, read_bounded
+from wheelmark.plainfiles import open_plain, read_bounded
+from wheelmark.verify.artifact import WheelFacts, examine_wheel
 from wheelmark.verify.artifactcache import ArtifactCache
 from wheelmark.verify.bundle import LIMITS
 from wheelmark.verify.case import Attestation
@@ -247,12 +248,19 @@ def _copies(
         if item.facts.statement is not None
         and item.facts.statement.predicate_type == Predicate.PROVENANCE.uri
     }
+    beside = 0
     for entry in release.of_kind(Kind.WHEEL):
         name = f"{entry.path}{BUNDLE}"
         if name not in present:
             yield refusal(entry.path, "no-bundle", "no bundle lies beside the wheel")
+        elif not provenance:
+            beside += 1
         elif _digest(path / name, LIMITS.size) not in provenance:
             yield refusal(name, "sibling-bundle", "it is not the byte copy of the provenance bundle")
+    if beside:
+        # One fault, which has a line of its own: the copies may well be right.
+        text = f"no provenance bundle holds that the {beside} beside wheels could be compared with"
+        yield refusal("wheels", "sibling-bundle", text)
     if _ROOT_COPY in present and not is_known_root(path / _ROOT_COPY, policy.roots):
         yield refusal(_ROOT_COPY, "root-copy", "it is none of the policy's roots; it was not used")
 

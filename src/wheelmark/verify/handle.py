@@ -22,8 +22,8 @@ from pathlib import Path
 
 from wheelmark.binaries.archive import ArchiveLimits
 from wheelmark.errors import ConfigError, InputError, RejectedError
+from wheelmark.plainfiles import open_plain
 from wheelmark.trust.state import private_directory, state_directory
-from wheelmark.verify.artifact import open_plain
 
 LIMIT = ArchiveLimits().total
 """Bytes of the largest file that is taken."""

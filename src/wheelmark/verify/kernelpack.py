@@ -16,8 +16,9 @@ from wheelmark import digests
 from wheelmark.binaries.kernelmanifest import NAME, KernelManifest, read_kernel_manifest
 from wheelmark.binaries.kernelobjects import Problem, check_objects
 from wheelmark.errors import INTERRUPTS, InputError
+from wheelmark.plainfiles import open_plain, read_bounded, read_start
 from wheelmark.verify import alone
-from wheelmark.verify.artifact import LARGEST_OBJECT, ArtifactFacts, LazyFiles, open_plain, read_bounded
+from wheelmark.verify.artifact import LARGEST_OBJECT, ArtifactFacts, LazyFiles
 from wheelmark.verify.circumstances import Circumstances
 from wheelmark.verify.facts import Examiner
 from wheelmark.verify.factscache import FactsCache
@@ -138,7 +139,7 @@ def _names(path: Path) -> dict[str, bool]:
 
 def _read_object(path: Path) -> bytes:
     with open_plain(path) as stream:
-        data = stream.read(LARGEST_OBJECT + 1)
+        data = read_start(stream, path, LARGEST_OBJECT + 1)
     if len(data) > LARGEST_OBJECT:
         raise InputError(f"{path.name} is over {LARGEST_OBJECT:,} bytes", reason="input-limit")
     return data

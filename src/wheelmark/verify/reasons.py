@@ -1,4 +1,4 @@
-"""Every reason that the verifier refuses for: the code, what kind of answer it is, and what it means.
+"""Every reason that the verifier refuses for: the code, what kind of answer it is, what it means, and the next step.
 
 The codes are stable: scripts and policies depend on them. ``docs/reference/reason-codes.md`` is written from
 this table (``wheelmark docs``) and a test compares them. Codes of the rooms below
@@ -251,7 +251,7 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
             "file-digest": "A listed file has other bytes.",
             "statement-bytes": "A statement file differs from the signed payload, or has no bundle.",
             "statement-file": "A bundle has no statement file.",
-            "sibling-bundle": "The bundle beside a wheel is not the byte copy of the provenance bundle.",
+            "sibling-bundle": "The bundle beside a wheel is not the byte copy of the provenance bundle, or there is none that holds to compare it with.",
             "root-copy": "`trust/trusted_root.json` differs from the policy's root.",
             "partial": "The release is partial, and the policy does not allow it.",
             "snapshot": "The release is a snapshot, and the policy does not allow it.",
@@ -285,6 +285,115 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
     },
 }
 
+_AGAIN = "do not use it; get it again from its publisher, and tell them where this came from"
+_PUBLISHER = "do not use it, and tell its publisher: they have to make or sign it anew"
+_TRUST = "do not use it, unless you mean to trust this signer: then the policy has to say so"
+
+_NEXT_OF_GROUP: Mapping[str, str] = {
+    "Policy": "mend the policy; `wheelmark policy check FILE` says what it means",
+    "Trust root": "look at the root that the policy names; `wheelmark trust show` says which this machine has",
+    "Bounds and syntax": "do not use it; get the file again from its publisher",
+    "Container engine": "mend what it names; `wheelmark hook status` says what is installed, and whether it can be used",
+    "Container start": "`wheelmark pull REF --policy FILE` verifies the image and keeps its evidence; then start it again",
+    "Certificate": _AGAIN,
+    "Signature and log": _AGAIN,
+    "Time": _AGAIN,
+    "Statement": _PUBLISHER,
+    "Signer": _TRUST,
+    "What the evidence is about": _AGAIN,
+    "Gates": "do not use it; wait for a release that passes, or look at its evidence with its publisher",
+    "Operator's word": "use another release, or change the policy if its word no longer holds",
+    "Channel": "ask whoever promotes to this channel; use what was promoted last until then",
+    "Wheel bytes": _AGAIN,
+    "Image bytes": _AGAIN,
+    "Release directory": "do not use it; get the whole release again from its publisher, and tell them",
+    "Installed files": "find out who changed it; `wheelmark install REF --policy FILE --replace` puts the verified bytes back",
+    "Evidence": "ask its publisher for what is lacking; nothing says that the artifact itself is bad",
+    "Not checked": "have it checked where that is possible; until then it counts as not verified",
+}
+_NEXT: Mapping[str, str] = {
+    "policy-absent": "name a policy file that you may read (--policy)",
+    "policy-permissions": "make the file and every folder above it yours, and writable by nobody else (chmod go-w)",
+    "policy-inside": "keep the policy outside of what it judges: copy one that you have read, and name that",
+    "policy-no-rule": "add a [[require]] for this kind and target, or do not use the artifact under this policy",
+    "policy-development": "say `development = true` in a policy for trying things out; name a real root in any other",
+    "clock-zone": "set the clock with a time zone",
+    "root-absent": "name the root's file in the policy; on the machine that signs: `wheelmark trust create`",
+    "root-digest": "find out who changed the root; put the right one back, or name the new digest once you trust it",
+    "root-unreachable": "try again when the repository answers, or `wheelmark trust import` a root that you were given",
+    "root-update": "keep the earlier root, and ask whoever runs the repository",
+    "root-bootstrap": "get the first root.json again by a way that you trust",
+    "root-url": "give the repository's https address",
+    "root-name": "choose another name",
+    "root-age": "`wheelmark trust update`, then verify again",
+    "key-absent": "name the key's file in the policy, one that you may read",
+    "key-digest": "find out who changed the key; put the right one back, or name the new digest once you trust it",
+    "key-shape": "get the key as a PEM public key of a kind that is taken",
+    "state-permissions": "chmod 700 the state directory",
+    "state-directory": "name a folder of yours in WHEELMARK_STATE",
+    "memory": "keep the file for whoever looks into it, and begin with a new folder (--memory)",
+    "audit-log": "`wheelmark audit-log FILE` says where; keep the file for whoever looks into it, and name a new one",
+    "state-full": "make room in the state directory, and run it again",
+    "not-a-release": "name a release directory, a wheel, an image layout or a kernel pack; a release is one once signed",
+    "image-reference": "name one image of the layout with --reference",
+    "manifest-version": "verify it with a newer Wheelmark",
+    "bundle-version": "verify it with a newer Wheelmark",
+    "facts": "remove the cache folder, and run it again",
+    "input": "do what the text says; what cannot be read is not to be used",
+    "untrusted-root": "do not use it, unless you mean to trust that instance: then the policy has to name its root",
+    "key-bundle": _TRUST,
+    "key-unknown": _TRUST,
+    "certificate-expired": _PUBLISHER,
+    "certificate-usage": _PUBLISHER,
+    "certificate-key": _PUBLISHER,
+    "certificate-identity": _PUBLISHER,
+    "log-unknown": "do not use it; where the instance has a new log, `wheelmark trust update` brings its key",
+    "not-canonical": "do not use it; get the bundle again from its publisher, as Wheelmark wrote it",
+    "unauthenticated": "do not use it; get the bundle again from its publisher, as Wheelmark wrote it",
+    "library": "report it as a defect of Wheelmark, with the file; until then it counts as bad",
+    "time-missing": _PUBLISHER,
+    "time-unsigned": _PUBLISHER,
+    "timestamp-untrusted": _PUBLISHER,
+    "ca-window": _PUBLISHER,
+    "ct-window": _PUBLISHER,
+    "log-window": _PUBLISHER,
+    "tsa-window": _PUBLISHER,
+    "clock-behind": "set this machine's clock, and verify again",
+    "target": _PUBLISHER,
+    "subject-lacking": "get the whole release again from its publisher; if it stays so, they have to sign it anew",
+    "sbom-format": _PUBLISHER,
+    "sbom-field": _PUBLISHER,
+    "sbom-twice": _PUBLISHER,
+    "sbom-unexplained": _PUBLISHER,
+    "builder": _TRUST,
+    "source": _TRUST,
+    "level-too-low": "get a release with evidence of that level; or the policy asks for more than you need",
+    "vulnerable": "wait for a release without it, or for a VEX by somebody whose word the policy takes",
+    "advisory-age": "ask its publisher for a newer scan",
+    "scan-incomplete": "ask its publisher for a whole scan",
+    "denied": "do not use it: the policy says why",
+    "driver-too-new": "use a release for the oldest driver that you run, or a newer driver and say so in the policy",
+    "torch-range": "use a release for the torch that you run",
+    "promotion-signer": "do not use it in this channel, unless the policy is to take promotions by this signer",
+    "promotion-channel": "ask for a promotion to this channel, or name the channel that it is for",
+    "promotion-expired": "ask for a new promotion",
+    "promotion-rollback": "use what was promoted last; somebody may be serving you an older release",
+    "image-target": "name the target that it is for (--target), or get the image for yours",
+    "unaccounted-file": "remove the file if you put it there; else get the whole release again, and tell its publisher",
+    "root-copy": "do not take it for a root; `wheelmark trust update` if the instance has changed its own",
+    "partial": "get the whole release, or say `allow_partial = true` in the policy if a part will do",
+    "snapshot": "get a release of a commit, or say `allow_snapshot = true` in a policy for trying things out",
+    "receipt-malformed": "find out who changed it; install again with --replace",
+    "no-bundle": "name the bundle with --bundle; it is in `bundles/` of the release, and from its publisher",
+    "receipt-absent": "put it there with `wheelmark install REF --policy FILE`, which writes a receipt; or name its --python",
+    "wheel-absent": "get the whole release again from its publisher",
+    "promotion-missing": "ask for a promotion to this channel, or use what was promoted to it",
+    "gate-unchecked": "have the gate run where it can be, or let it pass in the policy (`unchecked`)",
+    "unreadable": "make the file readable for you, and verify again",
+    "image-compression": "have the image written with gzip or uncompressed layers, as OCI 1.1 has them",
+}
+"""What the operator can do, where it is something else than for the rest of the group."""
+
 TABLE: Mapping[str, tuple[Answer, str, str]] = {
     code: (answer, group, text)
     for answer, groups in _TABLE.items()
@@ -299,6 +408,13 @@ def answer_of(code: str) -> Answer:
     return TABLE[code][0] if code in TABLE else Answer.REJECT
 
 
+def next_step(code: str) -> str:
+    """What the operator can do about a refusal; for an unknown code what is right for the severest."""
+    if code not in TABLE:
+        return _AGAIN
+    return _NEXT.get(code) or _NEXT_OF_GROUP[TABLE[code][1]]
+
+
 def as_markdown() -> str:
     """The reference page."""
     lines = [
@@ -311,6 +427,12 @@ def as_markdown() -> str:
     ]
     for answer, groups in _TABLE.items():
         for group, codes in groups.items():
-            lines += ["", f"## {answer.value}: {group}", "", "| code | meaning |", "|---|---|"]
-            lines += [f"| `{code}` | {text} |" for code, text in codes.items()]
+            lines += [
+                "",
+                f"## {answer.value}: {group}",
+                "",
+                "| code | meaning | next step |",
+                "|---|---|---|",
+            ]
+            lines += [f"| `{code}` | {text} | {next_step(code)} |" for code, text in codes.items()]
     return "\n".join(lines) + "\n"

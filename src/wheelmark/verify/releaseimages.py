@@ -19,7 +19,7 @@ from wheelmark.oci import types
 from wheelmark.oci.layer import LayerFacts
 from wheelmark.oci.layout import Found, Layout
 from wheelmark.oci.types import Descriptor, ImageIndex
-from wheelmark.verify.artifact import read_bounded
+from wheelmark.plainfiles import read_bounded
 from wheelmark.verify.bundle import LIMITS
 from wheelmark.verify.case import Attestation
 from wheelmark.verify.imagefacts import ImageFacts, examine_image

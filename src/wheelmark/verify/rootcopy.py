@@ -11,8 +11,8 @@ from pathlib import Path
 
 from wheelmark import digests, strictjson
 from wheelmark.errors import InputError
+from wheelmark.plainfiles import read_bounded
 from wheelmark.trust.roots import Root
-from wheelmark.verify.artifact import read_bounded
 
 _LARGEST = 4 << 20
 

@@ -13,7 +13,7 @@ import datetime as dt
 from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
-from wheelmark.errors import Exit
+from wheelmark.errors import Exit, InputError
 from wheelmark.verify import reasons
 
 
@@ -97,6 +97,14 @@ def refusal(subject: str, reason: str, text: str, *, sha256: str = "") -> Refusa
             assert_never(answer)
 
 
+def refusal_of(subject: str, error: InputError) -> Refusal:
+    """The refusal of what could not be read, with the cause and the fix that the error names."""
+    text = error.what
+    text += f"; likely cause: {error.cause}" if error.cause else ""
+    text += f"; next step: {error.fix}" if error.fix else ""
+    return refusal(subject, error.reason, text)
+
+
 def exit_code(verdict: Verdict) -> Exit:
     """The exit code that one verdict asks for."""
     match verdict:
@@ -172,6 +180,8 @@ class Report:
     def as_table(self) -> str:
         """The report for people."""
         lines = [printable(line) for verdict in self.verdicts for line in _verdict_lines(verdict)]
+        codes = dict.fromkeys(self.reasons())
+        lines += [printable(f"next step  {code}: {reasons.next_step(code)}") for code in codes]
         word = "ACCEPTED" if self.accepted else f"NOT ACCEPTED (exit {int(self.exit_code)})"
         counts = collections.Counter(self.reasons())
         found = ", ".join(f"{reason} ({count})" if count > 1 else reason for reason, count in counts.items())
@@ -196,6 +206,8 @@ def _verdict_json(verdict: Verdict) -> dict[str, Any]:
     if isinstance(verdict, Accepted):
         value["time"] = verdict.time.isoformat()
         value["evidence"] = dict(verdict.evidence)
+    else:
+        value["next"] = reasons.next_step(verdict.reason)
     return value
 
 

@@ -36,12 +36,24 @@ def test_json_errors_are_one_document_on_stdout(tmp_path: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["reason"] == "no-declaration"
 
 
-@pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["build", "--no-such"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["frobnicate"], ["build", "--no-such"], ["verify", "--json", "dist"]]
+)
 def test_a_line_that_makes_no_sense(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """As the head of the reference page says: text on stderr, also with ``--json``."""
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == Exit.USAGE
-    assert capsys.readouterr().err
+    said = capsys.readouterr()
+    assert said.err.startswith("usage: wheelmark")
+    assert said.out == ""
+
+
+def test_the_reference_page_says_how_usage_errors_are_told() -> None:
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
+    head = page.partition("```text")[0]
+    assert "exit code 2" in head
+    assert "stderr" in head.partition("exit code 2")[2]
 
 
 def test_help_imports_no_room_that_works() -> None:
@@ -93,6 +105,15 @@ def test_doctor_says_what_mends_each_absence(
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert main(["doctor"]) == Exit.TOOL
     assert "MISSING" in capsys.readouterr().out
+
+
+def test_doctor_says_where_no_project_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor", "--project", str(tmp_path)])
+    assert f"no wheelmark.toml in {tmp_path}" in capsys.readouterr().out
+    main(["doctor", "--project", str(tmp_path), "--json"])
+    assert json.loads(capsys.readouterr().out)["project"] is False
+    main(["doctor", "--project", str(ROOT)])
+    assert "no wheelmark.toml" not in capsys.readouterr().out
 
 
 def test_nox_has_one_parameter_for_each_row_of_the_table(tmp_path: Path) -> None:

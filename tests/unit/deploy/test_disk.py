@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import os
@@ -165,26 +166,60 @@ def test_a_broken_compiled_module_is_a_change(demo: Installed, spoil: Callable[[
     assert demo.findings() == {demo.layout.short(path): "installed-changed"}
 
 
-def test_startup_files_nobody_vouches_for(demo: Installed) -> None:
-    before = startup_files(demo.site)
-    assert list(strange_startup_files(demo.site, before)) == []
+def strange(demo: Installed, known: dict[str, str], *brought: str) -> dict[str, str]:
+    found = strange_startup_files(demo.site, demo.python, known, brought=brought)
+    return {item.subject: item.reason for item in found}
+
+
+def test_startup_files_that_were_not_there_or_said_something_else(demo: Installed) -> None:
+    (demo.site / "there.pth").write_text("import there\n")
+    before = startup_files(demo.site, demo.python)
+    assert list(before) == ["there.pth"]
+    assert strange(demo, before) == {}
     (demo.site / "evil.pth").write_text("import evil\n")
     (demo.site / "sitecustomize.py").write_text("import evil\n")
-    found = {item.subject: item.reason for item in strange_startup_files(demo.site, before)}
-    assert found == {"evil.pth": "installed-added", "sitecustomize.py": "installed-added"}
-    assert list(strange_startup_files(demo.site, startup_files(demo.site))) == []
+    (demo.site / "usercustomize").mkdir()
+    (demo.site / "usercustomize" / "__init__.py").write_text("import evil\n")
+    (demo.site / "there.pth").write_text("import evil\n")
+    assert strange(demo, before) == {
+        "evil.pth": "installed-added",
+        "sitecustomize.py": "installed-added",
+        "usercustomize/__init__.py": "installed-added",
+        "there.pth": "installed-changed",
+    }
+    assert strange(demo, startup_files(demo.site, demo.python)) == {}
 
 
-def test_a_distributions_own_startup_file_is_vouched_for(demo: Installed) -> None:
+def test_startup_files_of_both_site_folders_count(demo: Installed, tmp_path: Path) -> None:
+    pure = tmp_path / "pure"
+    pure.mkdir()
+    both = dataclasses.replace(demo, python=dataclasses.replace(demo.python, purelib=pure))
+    before = startup_files(both.site, both.python)
+    (pure / "evil.pth").write_text("import evil\n")
+    assert strange(both, before) == {os.path.relpath(pure / "evil.pth", both.site): "installed-added"}
+
+
+def test_a_pipe_as_a_startup_file_is_not_waited_for(demo: Installed) -> None:
+    os.mkfifo(demo.site / "wait.pth")
+    assert strange(demo, {}) == {"wait.pth": "installed-added"}
+
+
+def test_a_startup_file_is_vouched_for_by_what_was_just_installed_alone(
+    demo: Installed, tmp_path: Path
+) -> None:
+    receipt = demo.keep_receipt(tmp_path / "state")
     text = b"import setup\n"
     (demo.site / "own.pth").write_bytes(text)
     info = demo.site / "other-1.dist-info"
     info.mkdir()
     said = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).rstrip(b"=").decode()
     (info / "RECORD").write_text(f"own.pth,sha256={said},{len(text)}\n")
-    assert list(strange_startup_files(demo.site, {})) == []
+    assert strange(demo, {}, "demo-kernels", "other") == {}
+    assert strange(demo, {}, "demo-kernels") == {"own.pth": "installed-added"}
+    audited = {item.subject: item.reason for item in audit_receipt(receipt, demo.python)}
+    assert audited == {"own.pth": "installed-added"}
     (demo.site / "own.pth").write_bytes(b"import evil\n")
-    assert [item.subject for item in strange_startup_files(demo.site, {})] == ["own.pth"]
+    assert strange(demo, {}, "other") == {"own.pth": "installed-added"}
 
 
 def test_data_schemes_go_where_they_belong(environment: Interpreter) -> None:
@@ -250,6 +285,35 @@ def test_what_would_be_imported_in_place_of_a_module_is_refused(
     path = installed.site / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"VALUE = 'wrong'\n")
+    assert installed.findings() == {name: "installed-added"}
+    assert {item.subject: item.reason for item in audit_receipt(receipt, environment)} == {
+        name: "installed-added"
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ns/__init__.py",
+        "ns/__init__.abi3.so",
+        "ns/__init__.pyc",
+        "ns.py",
+        "ns.abi3.so",
+        "ns/sub.py",
+        "ns/sub.so",
+    ],
+)
+def test_what_a_namespace_above_the_wheels_folder_would_run_is_refused(
+    environment: Interpreter, tmp_path: Path, name: str
+) -> None:
+    installed = spread(environment, {**FILES, "ns/sub/mod.py": b"VALUE = 'right'\n"})
+    other = installed.site / "ns" / "other"  # another distribution's share of the namespace
+    other.mkdir()
+    (other / "__init__.py").write_bytes(b"")
+    (installed.site / "ns" / "loose.py").write_bytes(b"")
+    assert installed.findings() == {}
+    receipt = installed.keep_receipt(tmp_path)
+    (installed.site / name).write_bytes(b"VALUE = 'wrong'\n")
     assert installed.findings() == {name: "installed-added"}
     assert {item.subject: item.reason for item in audit_receipt(receipt, environment)} == {
         name: "installed-added"

@@ -26,8 +26,9 @@ from wheelmaking import (
 )
 from wheelmark import digests
 from wheelmark.errors import InputError
+from wheelmark.plainfiles import open_plain, read_bounded
 from wheelmark.verify import artifact
-from wheelmark.verify.artifact import LazyFiles, examine_wheel, open_plain, read_bounded
+from wheelmark.verify.artifact import LazyFiles, examine_wheel
 
 FILES = {"demo_kernels/__init__.py": b""}
 

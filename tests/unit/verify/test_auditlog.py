@@ -14,7 +14,8 @@ import pytest
 
 import wheelmark
 from wheelmark import digests
-from wheelmark.errors import ConfigError
+from wheelmark.cli import main
+from wheelmark.errors import ConfigError, Exit
 from wheelmark.verify.auditlog import AuditLog
 from wheelmark.verify.verdict import Accepted, Missing, Rejected, Report, Unchecked
 
@@ -125,6 +126,35 @@ def test_a_line_that_was_changed_shows(path: Path, spoil: str) -> None:
     with pytest.raises(ConfigError) as caught:
         AuditLog(path).check()
     assert caught.value.reason == "audit-log"
+
+
+def test_the_command_says_how_far_the_chain_holds(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(3):
+        AuditLog(path).append(dataclasses.replace(REPORT, verdicts=(GOOD,)), now=NOW)
+    lines = path.read_bytes().splitlines(keepends=True)
+    last = digests.sha256(lines[-1][:-1])
+    assert main(["audit-log", str(path)]) == Exit.OK
+    assert capsys.readouterr().out == f"{path}: 3 lines, unbroken\n  last line: sha256 {last}\n"
+    assert main(["audit-log", str(path), "--json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out) == {
+        "exit_code": 0,
+        "log": str(path),
+        "lines": 3,
+        "last_sha256": last,
+        "bad_line": None,
+        "problem": "",
+    }
+    path.write_bytes(lines[0] + lines[2])
+    assert main(["audit-log", str(path), "--json"]) == Exit.REJECTED
+    found = json.loads(capsys.readouterr().out)
+    assert (found["lines"], found["bad_line"], found["exit_code"]) == (1, 2, 1)
+    assert "does not follow" in found["problem"]
+    path.write_bytes(lines[0] + lines[1] + b"{\n")
+    assert main(["audit-log", str(path)]) == Exit.REJECTED
+    out = capsys.readouterr().out
+    assert f"{path}: BROKEN at line 3: is none of ours" in out
+    assert "next step:" in out
+    assert main(["audit-log", str(path.with_name("absent"))]) == Exit.CONFIG
 
 
 def test_an_empty_log_is_whole(path: Path) -> None:

@@ -56,6 +56,16 @@ def test_what_would_not_be_looked_at_is_refused(dist: Path, capsys: pytest.Captu
         assert "would not be looked at" in capsys.readouterr().out
 
 
+def test_the_cause_and_the_next_step_of_what_cannot_be_read_are_said(
+    dist: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify(dist, "--target", "cuda-sm90", "--json") == Exit.INPUT
+    (report,) = json.loads(capsys.readouterr().out)["reports"]
+    (found,) = report["verdicts"]
+    assert "next step: leave it out" in found["text"]
+    assert found["next"]
+
+
 def test_what_is_not_there_is_said_so(tmp_path: Path, dist: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify(tmp_path / "nothing", dist) == Exit.INPUT
     assert f"there is nothing at {tmp_path / 'nothing'}" in capsys.readouterr().out

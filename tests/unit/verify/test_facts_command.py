@@ -92,6 +92,31 @@ def test_a_signature_over_an_artifact(
     assert facts(bundle, "--root", root, "--artifact", "sha256:0") == Exit.INPUT
 
 
+def test_of_many_subjects_the_one_that_was_asked_for_is_told(
+    forge: Forge, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle, asked = tmp_path / "bundle", f"{7:064x}"
+    statement = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": f"file-{n}", "digest": {"sha256": f"{n:064x}"}} for n in range(1, 262)],
+        "predicateType": "https://example.org/v1",
+        "predicate": {},
+    }
+    bundle.write_bytes(forge.sign_payload(digests.canonical_json(statement)))
+    assert facts(bundle, "--root", root, "--artifact", f"sha256:{asked}") == Exit.OK
+    out = capsys.readouterr().out
+    assert f"{asked}  file-7\n       and 260 more\n" in out
+    assert "file-8" not in out
+    assert facts(bundle, "--root", root, "--artifact", f"sha256:{'f' * 64}", "--json") == Exit.OK
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["steps"]["7"][1:] == [f"261 other artifacts, and not {'f' * 64}"]
+    whole = Facts.from_json(found["facts"]).statement
+    assert whole is not None
+    assert len(whole.subjects) == 261  # the facts themselves are never shortened
+    assert facts(bundle, "--root", root) == Exit.OK
+    assert capsys.readouterr().out.count("file-") == 261
+
+
 def test_a_key(forge: Forge, statement: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     key, log = ec.generate_private_key(ec.SECP256R1()), KeyLog(forge, 1)
     bundle, root, public = tmp_path / "bundle", tmp_path / "root", tmp_path / "key.pub"

@@ -210,6 +210,35 @@ def test_value_that_cannot_be(read: Any, old: str, new: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "value",
+    [
+        "git+https://github.com/example/kernels",
+        "http://github.com/example/kernels",
+        "HTTPS://github.com/example/kernels",
+        "https://github.com",
+        "https://github.com/",
+        "https:///example",
+        "github.com/example/kernels",
+        "https://github.com/example/kernels@refs/heads/main",
+        "https://me@github.com/example/kernels",
+        "https://github.com/example/kernels?x",
+        "https://github.com/example/kernels#x",
+        "https://github.com/example/ker nels",
+    ],
+)
+def test_a_source_that_no_provenance_could_name(read: Any, value: str) -> None:
+    error = refusal(read, replaced('kind = "release"', f'kind = "release"\nsources = ["{value}"]'))
+    assert error.reason == "policy-value"
+    assert "is not https://HOST/PATH" in error.what
+
+
+def test_a_key_of_many_parts_is_refused_before_it_is_parsed(read: Any) -> None:
+    error = refusal(read, "a." * 100_000 + "a = 1\n")
+    assert error.reason == "policy-syntax"
+    assert "more than 16 parts" in error.what
+
+
+@pytest.mark.parametrize(
     ("key", "values"),
     [
         (

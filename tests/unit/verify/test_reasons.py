@@ -7,9 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from wheelmark.errors import Exit
+from wheelmark.errors import Exit, InputError
 from wheelmark.verify import reasons
-from wheelmark.verify.verdict import Missing, Rejected, Report, Unchecked, exit_code, refusal, worst
+from wheelmark.verify.verdict import (
+    Missing,
+    Rejected,
+    Report,
+    Unchecked,
+    exit_code,
+    refusal,
+    refusal_of,
+    worst,
+)
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SOURCE = REPOSITORY / "src" / "wheelmark"
@@ -39,6 +48,43 @@ def test_codes_of_the_readers_of_bytes_stand_in_the_table() -> None:
         found = set(pattern.findall((SOURCE / name).read_text(encoding="utf-8")))
         assert found
         assert sorted(found - set(reasons.TABLE)) == []
+
+
+def test_every_code_has_a_next_step() -> None:
+    steps = {code: reasons.next_step(code) for code in reasons.TABLE}
+    assert all(text and "\n" not in text and "|" not in text and len(text) <= 120 for text in steps.values())
+    assert steps["signature"].startswith("do not use it")
+    assert "--bundle" in steps["no-bundle"]
+    assert steps["clock-behind"] != steps["time-missing"]  # an override, and another
+    assert reasons.next_step("never-heard-of").startswith("do not use it")
+
+
+def test_no_next_step_is_for_a_code_that_there_is_not() -> None:
+    groups = {group for _, group, _ in reasons.TABLE.values()}
+    assert set(reasons._NEXT) <= set(reasons.TABLE)
+    assert set(reasons._NEXT_OF_GROUP) == groups
+
+
+def test_a_report_says_the_next_step_once_for_each_code() -> None:
+    found = [refusal("a", "signature", "t"), refusal("b", "signature", "t"), refusal("c", "no-bundle", "t")]
+    report = Report(path="p", policy="q", verdicts=tuple(found))
+    lines = report.as_table().splitlines()
+    said = [line for line in lines if line.startswith("next step")]
+    assert said == [f"next step  {code}: {reasons.next_step(code)}" for code in ("signature", "no-bundle")]
+    assert lines[-1].startswith("p: NOT ACCEPTED")
+    assert [item["next"] for item in report.as_json()["verdicts"]] == [
+        reasons.next_step(item.reason) for item in found
+    ]
+
+
+def test_cause_and_fix_of_an_error_stay() -> None:
+    error = InputError("it is bad", cause="a disk", fix="get another", reason="manifest")
+    refused = refusal_of("s", error)
+    assert (refused.reason, refused.text) == (
+        "manifest",
+        "it is bad; likely cause: a disk; next step: get another",
+    )
+    assert refusal_of("s", InputError("it is bad")).text == "it is bad"
 
 
 def test_each_answer_has_its_exit_code() -> None:

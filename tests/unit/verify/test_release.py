@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import datetime as dt
 import json
@@ -167,6 +168,29 @@ def test_two_statements_swapped_are_refused(dist: Path, policy: Policy, now: dt.
     one.write_bytes(second)
     two.write_bytes(first)
     assert reasons(dist, policy, now) == {"statement-bytes"}
+
+
+def test_one_fault_in_the_provenance_bundle_is_not_blamed_on_its_copies(
+    dist: Path, policy: Policy, now: dt.datetime
+) -> None:
+    bundle = dist / "bundles" / "provenance.sigstore.json"
+    document = json.loads(bundle.read_bytes())
+    signature = bytearray(base64.b64decode(document["dsseEnvelope"]["signatures"][0]["sig"]))
+    signature[-1] ^= 1
+    document["dsseEnvelope"]["signatures"][0]["sig"] = base64.b64encode(signature).decode()
+    bundle.write_bytes(digests.canonical_json(document))
+    report = verify_release(dist, policy, now=now)
+    found = [
+        item
+        for item in report.verdicts
+        if not isinstance(item, Accepted) and item.reason in {"signature", "sibling-bundle"}
+    ]
+    assert [(item.subject, item.reason) for item in found] == [
+        ("bundles/provenance.sigstore.json", "signature"),
+        ("wheels", "sibling-bundle"),
+    ]
+    assert "could be compared with" in found[1].text
+    assert report.exit_code is Exit.REJECTED
 
 
 def test_bundle_beside_a_wheel_is_the_copy(dist: Path, policy: Policy, now: dt.datetime) -> None:

@@ -229,6 +229,14 @@ def _is_repository(text: str) -> bool:
     )
 
 
+def _is_source(text: str) -> bool:
+    """Whether it could be what ``conditions.provenance`` makes of a resolved dependency."""
+    scheme, separator, rest = text.partition("://")
+    host, slash, path = rest.partition("/")
+    is_plain = text.isprintable() and not set(" @?#") & set(text)
+    return scheme == "https" and is_plain and bool(separator and host and slash and path)
+
+
 def _is_ref(text: str) -> bool:
     """Whether git would take it as the full name of a branch or tag (git-check-ref-format)."""
     parts = text.split("/")
@@ -370,6 +378,13 @@ def _check_content(tables: Tables, said: Said[Requirement], where: str) -> None:
     for key in ("builders", "sources"):
         for text in getattr(rule, key):
             _literal(tables, text, f"{where}: {key}")
+    for text in rule.sources:
+        if not _is_source(text):
+            raise tables.refuse(
+                f"{where}: sources {text!r} is not https://HOST/PATH, with nothing before or after it",
+                _VALUE,
+                cause="no provenance could name it: it is compared without git+ and without the ref",
+            )
     if Predicate.TEST_RESULT in rule.predicates and not rule.gates:
         raise tables.refuse(f"{where} asks for a test-result and names no gates", _EMPTY)
     if strangers := sorted({*rule.unchecked, *rule.levels} - set(rule.gates)):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from wheelmark import digests
 from wheelmark.errors import ConfigError
+from wheelmark.plainfiles import read_named
 from wheelmark.trust import keys, roots, state
 from wheelmark.trust.keys import ManagedKey
 from wheelmark.trust.roots import Root
@@ -36,15 +37,8 @@ def load_policy(path: Path, *, strict: bool = False) -> Policy:
     if strict:
         data = permissions.read_owned(path, MAX_BYTES + 1)
     else:
-        try:
-            with path.open("rb") as stream:
-                data = stream.read(MAX_BYTES + 1)
-        except OSError as error:
-            raise ConfigError(
-                f"cannot read the policy {path}: {error.strerror}",
-                fix="name a policy file that you may read",
-                reason="policy-absent",
-            ) from error
+        fix = "name a policy file that you may read"
+        data = read_named(path, MAX_BYTES + 1, what="the policy: ", fix=fix, reason="policy-absent")
     return read_policy(data, source=str(path), folder=path.parent, strict=strict)
 
 
@@ -153,15 +147,10 @@ def _keys(
 
 
 def _key(path: Path, signer: Signer) -> ManagedKey:
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(_MAX_KEY)
-    except OSError as error:
-        raise ConfigError(
-            f"signer {signer.name!r}: cannot read the key {path}: {error.strerror}",
-            fix="paths are relative to the policy",
-            reason="key-absent",
-        ) from error
+    fix = "paths are relative to the policy"
+    data = read_named(
+        path, _MAX_KEY, what=f"the key of signer {signer.name!r}: ", fix=fix, reason="key-absent"
+    )
     if digests.sha256(data) != signer.sha256:
         raise ConfigError(
             f"signer {signer.name!r}: {path} has sha256 {digests.sha256(data)}, the policy names {signer.sha256}",

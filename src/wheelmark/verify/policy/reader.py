@@ -6,10 +6,11 @@ a configuration error, not a policy; so is one whose parts contradict each other
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from wheelmark import stricttoml
+from wheelmark.errors import InputError
 from wheelmark.verify.policy import checks
 from wheelmark.verify.policy.model import (
     SCHEMA_VERSION,
@@ -22,7 +23,7 @@ from wheelmark.verify.policy.model import (
 )
 from wheelmark.verify.policy.tables import Said, Tables
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 18
 """Bytes of a policy."""
 _MAX_TABLES = 1000
 _KEYS = ("schema", "development", "root", "signer", "require", "deny", "example")
@@ -41,12 +42,10 @@ def read_document(data: bytes, *, source: str) -> Document:
             ``policy-contradiction`` or ``policy-development``.
     """
     tables = Tables(source)
-    if len(data) > MAX_BYTES:
-        raise tables.refuse(f"is over {MAX_BYTES:,} bytes", "policy-syntax")
     try:
-        document = tomllib.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:  # a number of too many digits is a bare ValueError
-        raise tables.refuse(f"is not TOML: {str(error)[:200]}", "policy-syntax") from error
+        document = stricttoml.loads(data, limit=MAX_BYTES)
+    except InputError as error:
+        raise tables.refuse(error.what, "policy-syntax") from error
     tables.known(document, _KEYS, "the policy")
     schema = document.get("schema")
     if type(schema) is not int or schema != SCHEMA_VERSION:

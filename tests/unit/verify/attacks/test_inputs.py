@@ -16,9 +16,9 @@ from asking import SHIPPED, Expect, Stand, ask, command
 from forging import Forge, canonical, changed, found
 from rows import report, row
 from wheelmark import digests
+from wheelmark.plainfiles import read_bounded
 from wheelmark.trust import state
 from wheelmark.verify import entry, load_policy, log
-from wheelmark.verify.artifact import read_bounded
 from wheelmark.verify.bundle import LIMITS, read_bundle
 from wheelmark.verify.facts import Examiner
 from wheelmark.verify.policy import Policy
@@ -88,7 +88,7 @@ def test_junk_is_refused_in_bounded_memory(
     script = (
         "import sys; from pathlib import Path\n"
         "from wheelmark.errors import InputError\n"
-        "from wheelmark.verify.artifact import read_bounded\n"
+        "from wheelmark.plainfiles import read_bounded\n"
         "from wheelmark.verify.bundle import LIMITS, read_bundle\n"
         "try: read_bundle(read_bounded(Path(sys.argv[1]), LIMITS.size))\n"
         "except InputError as error: print(error.reason, int(error.exit_code))\n"
