@@ -63,7 +63,7 @@ def test_an_image_is_held_to_every_gate(imaged: Checkout) -> None:
         assert ran["verdict"] == "UNCHECKED"
         return
     assert (ran["verdict"], ran["level"]) == ("PASSED", "hardware"), ran
-    assert ran["details"]["correctness"]["cases"] > 100
+    assert ran["details"]["correctness"]["cases"] > 50
     ran = evidence(imaged, GPU)["image-run"]
     assert (ran["verdict"], ran["level"]) == ("PASSED", "emulated"), ran
     assert "finds no card" in ran["details"]["hardware"]
