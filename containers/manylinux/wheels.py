@@ -2,7 +2,7 @@
 
 1. Image: the stand-in of ``image.py`` (``--image local``), or the one that the locked cibuildwheel pins (``--image pinned``).
 2. Wheelhouse: what the lock files name is fetched here, by hash; the containers have no network.
-3. Build: ``cibuildwheel kernels`` in a copy of the sources, without anything that git does not track.
+3. Build: ``cibuildwheel kernels`` in a copy of the sources, without caches and hidden files.
 4. Build again: the sources elsewhere, with other times and modes, another locale, time zone and hash seed.
 5. Gates: those that ``wheelmark gate`` runs, as evidence that names the route.
 6. Compare: with the wheel of ``dist/``, where there is one.
@@ -170,12 +170,12 @@ def _wheelhouse(cache: Path) -> Path:
     return house
 
 
-def copy_sources(place: Path) -> Path:
+def copy_sources(place: Path, root: Path = ROOT) -> Path:
     """The sources that a build reads, without caches, hidden files and what is compiled."""
     ignore = shutil.ignore_patterns("__pycache__", "*.py[co]", "*.so", ".*")
     place.mkdir(parents=True)
     for name in SOURCES:
-        path = ROOT / name
+        path = root / name
         if path.is_dir():
             shutil.copytree(path, place / name, ignore=ignore)
         else:
@@ -183,8 +183,14 @@ def copy_sources(place: Path) -> Path:
     return place
 
 
-def build(route: Route, row: TargetRow, *, second: bool = False) -> tuple[str, bytes]:
+def build(route: Route, row: TargetRow, snapshot: Path, *, second: bool = False) -> tuple[str, bytes]:
     """Steps 3 and 4: one run of cibuildwheel; the wheel's name and bytes.
+
+    Args:
+        route: As ``prepare`` found it.
+        row: The target.
+        snapshot: The sources, as both builds see them.
+        second: Build them elsewhere, in other surroundings.
 
     Raises:
         CommandError: cibuildwheel ended with a failure.
@@ -193,7 +199,7 @@ def build(route: Route, row: TargetRow, *, second: bool = False) -> tuple[str, b
     with tempfile.TemporaryDirectory(prefix="wheelmark-cibuildwheel-") as folder:
         work = Path(folder).resolve()
         project = work / "project"
-        sources = copy_sources(project / "elsewhere" / "again" if second else project)
+        sources = copy_sources(project / "elsewhere" / "again" if second else project, snapshot)
         if second:
             _age(sources)
         package = (sources / "kernels").relative_to(project)
@@ -346,15 +352,17 @@ def make(
         WheelmarkError: As ``build`` and ``gate_wheel``.
     """
     shutil.rmtree(output, ignore_errors=True)
-    name, data = build(route, row)
     second = None
-    for folder, contents in (
-        (output, data),
-        *(((output / "again", build(route, row, second=True)[1]),) if again else ()),
-    ):
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(contents)
-        second = folder / name if folder != output else None
+    with tempfile.TemporaryDirectory(prefix="wheelmark-sources-") as folder:
+        # Somebody may go on working: both builds are of the same sources.
+        snapshot = copy_sources(Path(folder) / "snapshot")
+        name, data = build(route, row, snapshot)
+        output.mkdir(parents=True)
+        (output / name).write_bytes(data)
+        if again:
+            second = output / "again" / name
+            second.parent.mkdir()
+            second.write_bytes(build(route, row, snapshot, second=True)[1])
     evidence = gate_wheel(
         workspace, output / name, row, route=route.as_json(), second=second, progress=Progress()
     )

@@ -25,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--second", type=Path, metavar="WHEEL", help="built again by the same route: the repeat gate compares"
     )
+    parser.add_argument(
+        "--gates", default="", metavar="NAMES", help="comma-separated (default: all that need only the wheel)"
+    )
     parser.add_argument("--evidence", type=Path, metavar="DIR", help="where evidence is written")
     parser.add_argument(
         "--project", type=Path, metavar="DIR", help="folder of wheelmark.toml (default: here)"
@@ -39,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     from wheelmark.errors import Exit
     from wheelmark.evidence import Verdict
     from wheelmark.pipeline import Progress, open_workspace
-    from wheelmark.pipeline.elsewhere import gate_wheel
+    from wheelmark.pipeline.elsewhere import GATES, gate_wheel
     from wheelmark.pipeline.progress import table
     from wheelmark.targets import Target
 
@@ -50,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
         workspace.declaration.row(Target.parse(args.target)),
         route=dict(item.partition("=")[::2] for item in args.route),
         second=args.second,
+        gates=args.gates.split(",") if args.gates else GATES,
         progress=Progress(),
     )
     for evidence in found if args.evidence else ():

@@ -10,7 +10,7 @@ import dataclasses
 import importlib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from wheelmark import digests
@@ -38,6 +38,7 @@ def gate_wheel(
     *,
     route: Mapping[str, str],
     second: Path | None = None,
+    gates: Sequence[str] = GATES,
     progress: Progress,
 ) -> tuple[Evidence, ...]:
     """Run the row's gates on a wheel.
@@ -48,12 +49,19 @@ def gate_wheel(
         row: The target that it is for.
         route: How it came to be, for the evidence; what ``repeat`` takes for the toolchain.
         second: The same wheel built again by the same route; without it ``repeat`` is not run.
+        gates: Which of ``GATES``; those that the row does not name are left out.
         progress: Told of each gate.
 
     Raises:
         InputError: It cannot be read as a wheel.
-        ConfigError: The route has no name (``gate-route``).
+        ConfigError: The route has no name (``gate-route``), or there is no such gate here (``gate-name``).
     """
+    if unknown := [name for name in gates if name not in GATES]:
+        raise ConfigError(
+            f"no gate {unknown[0]!r} runs on a wheel that was built elsewhere",
+            fix=f"name some of {', '.join(GATES)}",
+            reason="gate-name",
+        )
     if not route.get("route"):
         raise ConfigError(
             "evidence about a wheel that was built elsewhere has to say how",
@@ -80,7 +88,7 @@ def gate_wheel(
             second=lambda: SecondWheel(path=second or wheel, toolchain=toolchain),
         )
         results = []
-        for name in GATES:
+        for name in gates:
             if name not in row.gates or (name == "repeat" and second is None):
                 continue
             gate: Gate = importlib.import_module(f"wheelmark.gates.{name}")

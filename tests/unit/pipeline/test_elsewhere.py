@@ -43,6 +43,16 @@ def test_a_route_without_a_name_is_refused(tmp_path: Path, route: dict[str, str]
     with pytest.raises(ConfigError) as caught:
         gate_wheel(workspace, wheel, row, route=route, progress=Progress(stream=io.StringIO()))
     assert caught.value.reason == "gate-route"
+    with pytest.raises(ConfigError) as caught:
+        gate_wheel(
+            workspace,
+            wheel,
+            row,
+            route={"route": "x"},
+            gates=["audit"],
+            progress=Progress(stream=io.StringIO()),
+        )
+    assert caught.value.reason == "gate-name"
 
 
 def test_the_command_refuses_a_target_outside_the_table(
