@@ -354,8 +354,12 @@ class _Header:
         )
         self.size = _number(block[124:136], "size")
         self.link = _string(block[157:257])
-        if self.magic.startswith(b"ustar\0") and (prefix := _string(block[345:500])):
-            self.name = f"{prefix}/{self.name}"
+        if self.magic.startswith(b"ustar\0"):
+            if prefix := _string(block[345:500]):
+                self.name = f"{prefix}/{self.name}"
+        elif block[345:500].strip(b"\0"):
+            # GNU's place for further times: Python's tarfile takes it for the beginning of the path, Go's archive/tar does not.
+            _refuse("a GNU header has what some readers take for the beginning of the path")
 
 
 def _extend(records: dict[str, str], header: _Header, plain: _Plain) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from publishing import PASSWORD, USER, Images
 from registry import Handler, Registry, digest_of, served
+from rows import report
 from wheelmark.errors import InputError, RegistryError, WheelmarkError
 from wheelmark.oci import client, types
 from wheelmark.oci.auth import Credentials
@@ -420,7 +421,7 @@ def test_pages_that_go_on_at_another_host(server: Registry, registry: client.Reg
     assert caught.value.reason == "registry-answer"
 
 
-@pytest.mark.report("kyverno/kyverno#15327")
+@report("kyverno/kyverno#15327")
 def test_referrers_of_the_api_and_of_the_tag_are_one_list(
     server: Registry, registry: client.Registry
 ) -> None:
@@ -796,7 +797,7 @@ def test_a_blob_that_is_damaged_here_is_not_finished_there(
 # Whole images
 
 
-@pytest.mark.report("openai/openai-cli#37")
+@report("openai/openai-cli#37")
 def test_a_registry_that_refuses_one_blob_shows_no_tag_and_the_next_run_finishes(
     server: Registry, images: Images, waits: Waits
 ) -> None:

@@ -144,6 +144,8 @@ def test_what_leaves_the_tree_is_refused(entries: list[Entry]) -> None:
         tar(FILE, Entry(name="./f")),
         tar(Entry(name="f", checksum=b"000000\0 ")),
         tar(Entry(name="f", magic=b"\0" * 8)),
+        tar(Entry(name="f", magic=b"ustar  \0", prefix=b"usr")),
+        tar(Entry(name="f", magic=b"ustar  \0", prefix=b"\0" * 12 + b"1")),
         tar(Entry(name="f", kind=b"S")),
         tar(Entry(name="f", kind=b"g")),
         tar(Entry(name="f", kind=b"7")),
