@@ -162,7 +162,7 @@ class Host:
         return pull(
             request,
             load_policy(self.policy, strict=True),
-            now=dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1),
+            now=dt.datetime.now(dt.UTC),
             store=EvidenceStore(self.store, write=True),
             engine=Podman(self.engine),
         )

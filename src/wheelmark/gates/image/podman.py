@@ -95,18 +95,17 @@ class Podman:
         Raises:
             ToolError: podman cannot (``podman``).
         """
-        # podman reads ``oci:PATH:NAME``: a colon in the path would end it.
+        # podman reads ``oci:PATH:NAME`` and makes a repository name of PATH: it is relative, and of letters alone.
         with tempfile.TemporaryDirectory(prefix="wheelmark-oci-") as folder:
-            link = Path(folder, "layout")
-            link.symlink_to(layout.resolve())
-            pulled = self._podman(["pull", "--quiet", f"oci:{link}:{name}"], timeout=600)
+            Path(folder, "layout").symlink_to(layout.resolve())
+            pulled = self._podman(["pull", "--quiet", f"oci:layout:{name}"], timeout=600, folder=folder)
         identity = pulled.stdout.decode(errors="replace").strip().splitlines()
         if pulled.returncode or not identity:
             raise _failed("take the image", pulled)
         tagged = self._podman(["tag", identity[-1], tag], timeout=60)
         if tagged.returncode:
             raise _failed("name the image", tagged)
-        self._podman(["image", "prune", "--force"], timeout=300)
+        self._podman(["image", "prune", "--force"], timeout=300)  # in a storage of our own
 
     def run(
         self, tag: str, arguments: Sequence[str], *, user: int, variables: Mapping[str, str], timeout: float
@@ -137,7 +136,9 @@ class Podman:
             raise _failed("run a container", done)
         return Ended(code=done.returncode, out=done.stdout, err=err)
 
-    def _podman(self, arguments: Sequence[str], *, timeout: float) -> subprocess.CompletedProcess[bytes]:
+    def _podman(
+        self, arguments: Sequence[str], *, timeout: float, folder: str | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
         variables = {name: os.environ[name] for name in _KEPT if name in os.environ}
         variables |= {
             "CONTAINERS_CONF": str(self._folder / "containers.conf"),
@@ -145,6 +146,7 @@ class Podman:
         }
         return subprocess.run(
             ["podman", *self._runtime, *arguments],
+            cwd=folder,
             env=variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
