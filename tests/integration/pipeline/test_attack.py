@@ -167,7 +167,7 @@ def test_every_region_of_a_wheel_alone(target: Target) -> None:
     check(
         target.judged(path, flips(data, zip_regions(data)), alone=True),
         {"subject-digest"},
-        {"wheel-zip", "predicate-missing"},
+        {"wheel-zip", "wheel-record", "predicate-missing"},
     )
 
 
@@ -178,7 +178,15 @@ def test_regions_of_a_wheel_in_a_release(target: Target) -> None:
     check(
         target.judged(path, iter([*flips(data, iter(regions)), *samples(data, 3)])),
         {"file-digest"},
-        {"wheel-zip", "kernel-copy", "sbom-subject", "evidence-file", "subject-digest", *CONSEQUENCES},
+        {
+            "wheel-zip",
+            "wheel-record",
+            "kernel-copy",
+            "sbom-subject",
+            "evidence-file",
+            "subject-digest",
+            *CONSEQUENCES,
+        },
     )
 
 
@@ -221,6 +229,7 @@ def test_every_field_of_the_release_manifest(target: Target) -> None:
             "release-target",
             "wheel-name",
             "levels",
+            "provenance-release",
         ),
         *(
             "kernel-copy",
