@@ -203,6 +203,15 @@ def test_whatever_a_reader_raises_is_a_problem(
     assert reasons(tmp_path, wheel_bytes(FILES)) == ["library"]
 
 
+def test_an_interrupt_is_no_problem_of_the_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_arguments: object, **_named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(artifact, "read_wheel", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reasons(tmp_path, wheel_bytes(FILES))
+
+
 def test_only_plain_files_are_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("/etc/hostname")

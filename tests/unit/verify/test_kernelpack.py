@@ -195,6 +195,17 @@ def test_whatever_a_reader_raises_is_a_refusal(
     assert "library" in reasons(verify_kernel_pack(pack, rules, now=now))
 
 
+def test_an_interrupt_is_no_refusal(
+    pack: Path, rules: Policy, now: dt.datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kernelpack, "check_objects", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        verify_kernel_pack(pack, rules, now=now)
+
+
 def test_a_policy_without_kernel_packs_is_a_configuration_error(
     pack: Path, policy: Policy, now: dt.datetime
 ) -> None:
