@@ -18,7 +18,7 @@ from wheelmark import digests
 from wheelmark.errors import ConfigError, Exit
 from wheelmark.trust import state
 from wheelmark.verify.policy import load_policy
-from wheelmark.verify.policy.permissions import check_ownership, read_owned
+from wheelmark.verify.policy.permissions import also_owned_by, check_ownership, read_owned
 
 STRANGER = 54321
 
@@ -97,6 +97,21 @@ def test_what_belongs_to_somebody_else(home: Path, give: Callable[[Path], None],
         path.symlink_to("policy.toml")
     give({"file": path, "folder": home, "link": path}[which])
     refused(path, "belongs to user", "chown")
+
+
+def test_a_further_owner_counts_only_while_it_is_said(home: Path, give: Callable[[Path], None]) -> None:
+    path = home / "policy.toml"
+    give(path)
+    owner = path.stat().st_uid
+    refused(path, "belongs to user")
+    with also_owned_by(owner + 1):
+        refused(path, "belongs to user")
+    with also_owned_by(owner):
+        check_ownership(path)
+        path.chmod(0o666)
+        refused(path, "can be written by others")
+    path.chmod(0o644)
+    refused(path, "belongs to user")
 
 
 def test_sticky_folder_may_be_shared(home: Path, tmp_path: Path) -> None:
