@@ -205,6 +205,34 @@ def test_the_list_lacks_an_image(dist: Path, policy: Policy, now: dt.datetime) -
     assert (entry(dist, CPU), "image-derived") in refusals(verify_release(dist, policy, now=now))
 
 
+def test_the_list_names_an_image_twice(dist: Path, policy: Policy, now: dt.datetime) -> None:
+    def change(items: list[Descriptor]) -> list[Descriptor]:
+        return [*items, next(item for item in items if item.is_manifest)]
+
+    listed(dist, change)
+    assert ("images/index.json", "image-derived") in refusals(verify_release(dist, policy, now=now))
+
+
+def test_the_list_names_an_index_that_is_not_there(dist: Path, policy: Policy, now: dt.datetime) -> None:
+    absent = Descriptor(media_type=types.INDEX, sha256="1" * 64, size=2, annotations={types.REFERENCE: "all"})
+    listed(dist, lambda items: [*items, absent])
+    assert ("images/index.json", "image-derived") in refusals(verify_release(dist, policy, now=now))
+
+
+def test_the_index_of_referrers_says_more(dist: Path, policy: Policy, now: dt.datetime) -> None:
+    layout, writer = Layout(dist / "images"), LayoutWriter(dist / "images")
+
+    def change(items: list[Descriptor]) -> list[Descriptor]:
+        tags = [item for item in items if types.is_fallback_tag(item.annotations[types.REFERENCE])]
+        assert tags
+        index = dataclasses.replace(layout.read_index(tags[0]), annotations={"more": "x"})
+        more = writer.add(index.as_bytes(), types.INDEX, annotations=dict(tags[0].annotations))
+        return [more if item is tags[0] else item for item in items]
+
+    listed(dist, change)
+    assert ("images/index.json", "image-derived") in refusals(verify_release(dist, policy, now=now))
+
+
 def test_the_list_in_another_form(dist: Path, policy: Policy, now: dt.datetime) -> None:
     path = dist / "images" / "index.json"
     path.write_bytes(json.dumps(json.loads(path.read_bytes()), indent=1).encode())
