@@ -146,7 +146,9 @@ def check(session: nox.Session) -> None:
     install(session, "check.txt")
     lint(session)
     docs(session)
-    session.run("pytest", "tests/unit", "--disable-socket", "--allow-unix-socket", "-q", *session.posargs)
+    cut_off = ["--disable-socket", "--allow-unix-socket"]
+    workers = ["-n", "auto", "--maxprocesses", "8", "--dist", "loadfile"]
+    session.run("pytest", "tests/unit", *cut_off, *workers, "-q", *session.posargs)
     kernels(session)
     session.run("pytest", "tests/integration", "-q", *session.posargs)
 

@@ -55,6 +55,7 @@ def test_a_key_is_called_by_the_digest_of_its_encoding(key: Any) -> None:
         pem(dsa.generate_private_key(2048)),
         pem(ed448.Ed448PrivateKey.generate()),
     ],
+    ids=["empty", "a word", "cut off", "private", "DER", "RSA 1024", "secp256k1", "DSA", "Ed448"],
 )
 def test_what_is_no_key_that_is_taken(data: bytes) -> None:
     with pytest.raises(ConfigError, match=r"key\.pub") as caught:

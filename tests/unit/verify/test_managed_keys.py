@@ -106,7 +106,11 @@ def test_by_no_key_of_the_policy(log: KeyLog, statement: bytes) -> None:
     assert reason(lambda: examiner(log, P256).examine(hinted)) == "signature"
 
 
-@pytest.mark.parametrize("hint", ["", "somebody", managed(P256).key_id, managed(KEYS["P-384"]).hint])
+@pytest.mark.parametrize(
+    "hint",
+    ["", "somebody", managed(P256).key_id, managed(KEYS["P-384"]).hint],
+    ids=["empty", "a word", "its own key id", "another key's hint"],
+)
 def test_the_hint_is_nobodys_word(log: KeyLog, statement: bytes, hint: str) -> None:
     bundle = canonical(log.statement(P256, statement, hint=hint))
     facts = examiner(log, KEYS["RSA"], P256, canonical=False).examine(bundle)
