@@ -17,8 +17,8 @@ from wheelmark.attest.predicates import PROVENANCE, SBOM, TEST_RESULT, Provenanc
 from wheelmark.attest.statement import Statement, Subject
 from wheelmark.evidence import Evidence, Level, Verdict
 from wheelmark.manifest import NAME, Entry, Kind, NotBuilt, ReleaseManifest
-from wheelmark.oci.layout import LayoutWriter
-from wheelmark.oci.types import Descriptor, read_manifest
+from wheelmark.oci.layout import Layout, LayoutWriter
+from wheelmark.oci.types import INDEX, REFERENCE, Descriptor, ImageIndex, read_manifest
 from wheelmark.publish import attach
 
 IMAGE_GATES = ("image-audit", "image-contents", "image-repeat", "image-run", "image-size")
@@ -178,6 +178,8 @@ class Draft:
 
     parts: list[Part]
     images: list[ImagePart] = dataclasses.field(default_factory=list)
+    index: dict[str, str] | None = None
+    """Annotations of an index ``all`` over the images; ``None``: there is no index."""
     snapshot: bool = False
     not_built: tuple[NotBuilt, ...] = ()
     extra_entries: dict[str, tuple[Kind, bytes]] = dataclasses.field(
@@ -208,12 +210,18 @@ class Draft:
             target = dist / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
+        self._attach(dist / "images", written)
+        return dist
+
+    def _attach(self, layout: Path, written: Mapping[str, bytes]) -> None:
         for image in self.images:
             for name in ("provenance", f"{image.target}.image.sbom", f"{image.target}.image.test-result"):
                 if f"bundles/{name}.sigstore.json" in written and image.attached(name):
                     bundle = written[f"bundles/{name}.sigstore.json"]
-                    attach(dist / "images", f"sha256:{image.sha256}", bundle)
-        return dist
+                    attach(layout, f"sha256:{image.sha256}", bundle)
+        for item in Layout(layout).index.manifests if self.index is not None else ():
+            if item.annotations.get(REFERENCE) == "all":
+                attach(layout, item.digest, written["bundles/provenance.sigstore.json"])
 
     def _image_files(self, layout: Path) -> dict[str, tuple[Kind, bytes, str, str]]:
         """Blobs of the images, written already, and what is said of each."""
@@ -223,7 +231,13 @@ class Draft:
         writer = LayoutWriter(layout)
         for image in self.images:
             image.descriptor = image.draft.write(writer, tag=image.target, platform=image.draft.platform)
-        writer.finish([image.descriptor for image in self.images if image.descriptor])
+        tops = [image.descriptor for image in self.images if image.descriptor]
+        if self.index is not None:
+            below = tuple(dataclasses.replace(item, annotations={}) for item in tops)
+            data = ImageIndex(manifests=below, annotations=self.index).as_bytes()
+            tops.append(writer.add(data, INDEX, annotations={REFERENCE: "all"}))
+            files[f"images/blobs/sha256/{tops[-1].sha256}"] = (Kind.IMAGE_PART, data, "", "")
+        writer.finish(tops)
         for image in self.images:
             blobs = layout / "blobs" / "sha256"
             manifest = read_manifest((blobs / image.sha256).read_bytes())

@@ -117,6 +117,15 @@ class Target:
         return {Backend.CUDA: "cubin", Backend.ROCM: "hsaco", Backend.CPU: ""}[self.backend]
 
 
+def named_by(name: str) -> str:
+    """Id of the target that a tag or name of an image names: all of it, or what stands after a ``-``; empty if none.
+
+    >>> named_by("1.0-cuda-sm90")
+    'cuda-sm90'
+    """
+    return next((item for item in known_ids() if name == item or name.endswith(f"-{item}")), "")
+
+
 def known_ids() -> tuple[str, ...]:
     """Every target id that Wheelmark knows, in table order."""
     return tuple(f"{backend.value}-{arch}" for backend, archs in _ARCHS.items() for arch in archs)

@@ -33,7 +33,9 @@ from wheelmark.oci.layout import BLOBS, MAX_REFERRERS, Layout, LayoutWriter
 from wheelmark.oci.reference import LayoutReference, Location
 from wheelmark.oci.types import Descriptor, ImageManifest, Platform
 from wheelmark.plainfiles import read_bounded
+from wheelmark.targets import named_by
 from wheelmark.verify import AuditLog, Policy, reasons, verify_image
+from wheelmark.verify.artifact import Asked
 from wheelmark.verify.bundle import LIMITS as BUNDLE_LIMITS
 from wheelmark.verify.handle import private_copies
 from wheelmark.verify.verdict import Report, refusal
@@ -153,6 +155,9 @@ def pull(
             bundles=request.bundles,
             reference=image.digest,
             target=request.target,
+            asked=Asked(
+                index=resolved.sha256 if resolved.is_index else "", target=named_by(request.location.tag)
+            ),
             channel=request.channel,
             memory=store.memory(),
             audit_log=audit_log,

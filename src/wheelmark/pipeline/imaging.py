@@ -342,10 +342,17 @@ def detach(workspace: Workspace) -> None:
     )
 
 
-def derived_files(workspace: Workspace) -> frozenset[str]:
-    """Files of the layout that follow from its images, relative to the release directory."""
-    indexes = {_blob(item.sha256) for item in entries(workspace.directory / IMAGES) if item.is_index}
-    return frozenset({f"{IMAGES}/{layouts.INDEX}", f"{IMAGES}/{layouts.MARK}", *indexes})
+DERIVED = frozenset({f"{IMAGES}/{layouts.INDEX}", f"{IMAGES}/{layouts.MARK}"})
+"""Files of the layout that follow from what it holds, relative to the release directory."""
+
+
+def indexes_of(workspace: Workspace) -> dict[str, str]:
+    """sha256 of each index over images in the layout -> its path in the release."""
+    return {
+        item.sha256: _blob(item.sha256)
+        for item in entries(workspace.directory / IMAGES)
+        if item.is_index and not types.is_fallback_tag(item.annotations.get(types.REFERENCE, ""))
+    }
 
 
 def _keep(root: Path, keep: Callable[[Descriptor], bool]) -> None:

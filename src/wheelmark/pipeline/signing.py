@@ -34,7 +34,7 @@ from wheelmark.evidence import Evidence, Verdict
 from wheelmark.manifest import IMAGES, NAME, Entry, Kind, ReleaseManifest, image_name
 from wheelmark.pipeline.building import Built, BuiltWheel, read_built
 from wheelmark.pipeline.gating import read_evidence
-from wheelmark.pipeline.imaging import ReleaseImage, derived_files, detach
+from wheelmark.pipeline.imaging import DERIVED, ReleaseImage, detach, indexes_of
 from wheelmark.pipeline.importing import imports_of
 from wheelmark.pipeline.progress import Progress
 from wheelmark.pipeline.workspace import Workspace, holding
@@ -99,7 +99,7 @@ def sign(workspace: Workspace, progress: Progress, *, domain: Domain, config: Pa
         )
         if record is not None:
             _remove_others(directory, set(record.outputs))
-            _attach(directory, built, payloads)
+            _attach(workspace, built, payloads)
             progress.note(f"{len(signed.bundles)} bundles are signed already and unchanged")
             return signed
         with progress.stage(f"sign {len(payloads)} statements ({domain.value})"):
@@ -108,7 +108,7 @@ def sign(workspace: Workspace, progress: Progress, *, domain: Domain, config: Pa
                 for name, data in sorted(payloads.items())
             }
         written = _write(directory, built, {**fresh, **confirmed}, signer.trusted_root)
-        _attach(directory, built, payloads)
+        _attach(workspace, built, payloads)
         workspace.steps.record(step, [*written, directory.manifest_path])
         return signed
 
@@ -147,8 +147,15 @@ def _write(
     return written
 
 
-def _attach(directory: ReleaseDirectory, built: Built, names: Iterable[str]) -> None:
-    """Attach to each image the provenance and the bundles about it."""
+def _attach(workspace: Workspace, built: Built, names: Iterable[str]) -> None:
+    """Attach to each image the provenance and the bundles about it, and the provenance to each index over images."""
+    directory = workspace.directory
+    for sha256 in indexes_of(workspace):
+        attach(
+            directory / IMAGES,
+            f"sha256:{sha256}",
+            (directory / f"bundles/provenance{BUNDLE_SUFFIX}").read_bytes(),
+        )
     for image in built.images:
         about = [name for name in names if name == "provenance" or name.startswith(f"{_stem(image)}.")]
         for name in sorted(about):
@@ -207,6 +214,8 @@ def _close(
             add(image.debian_lock, Kind.DEBIAN_LOCK)
         for path, _item in evidence[image.path]:
             add(path, Kind.EVIDENCE, target=image.target, describes=image.sha256)
+    for path in indexes_of(workspace).values():
+        add(path, Kind.IMAGE_PART)
     return close_release(
         directory,
         project=project.name,
@@ -216,7 +225,7 @@ def _close(
         snapshot=built.snapshot,
         entries=entries.values(),
         levels=_levels(built, evidence),
-        derived=derived_files(workspace) if built.images else (),
+        derived=DERIVED if built.images else (),
     )
 
 

@@ -23,7 +23,9 @@ from wheelmark.oci.reference import Reference, is_tag
 from wheelmark.oci.types import Descriptor
 from wheelmark.publish.places import LayoutSource, RegistryPlace
 from wheelmark.publish.transfer import Carried, Row, Wanted, transfer
+from wheelmark.targets import named_by
 from wheelmark.verify import verify_image
+from wheelmark.verify.artifact import Asked
 from wheelmark.verify.policy import Policy
 from wheelmark.verify.verdict import Report, worst
 
@@ -103,7 +105,9 @@ def publish(
     reports: tuple[Report, ...] = ()
     if policy is not None:
         now = dt.datetime.now(dt.UTC)
-        reports = tuple(verify_image(path, policy, now=now, reference=item.digest) for item in chosen)
+        reports = tuple(
+            verify_image(path, policy, now=now, reference=item.digest, asked=_asked(item)) for item in chosen
+        )
         if not all(report.accepted for report in reports):
             return Published(destination=destination.name, reports=reports, carried=None)
     target = RegistryPlace(
@@ -118,6 +122,13 @@ def publish(
         progress=connection.progress,
     )
     return Published(destination=destination.name, reports=reports, carried=carried)
+
+
+def _asked(item: Descriptor) -> Asked:
+    """What an image or index is asked for by: what the layout calls it, and what its tags will go on."""
+    return Asked(
+        index=item.sha256 if item.is_index else "", target=named_by(item.annotations.get(types.REFERENCE, ""))
+    )
 
 
 def _layout(source: Path) -> Path:

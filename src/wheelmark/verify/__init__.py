@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from wheelmark.errors import ConfigError, InputError
+from wheelmark.verify.artifact import Asked
 from wheelmark.verify.auditlog import AuditLog
 from wheelmark.verify.circumstances import Circumstances
 from wheelmark.verify.factscache import FactsCache
@@ -204,6 +205,7 @@ def verify_image(
     bundles: Sequence[Path] = (),
     reference: str = "",
     target: str = "",
+    asked: Asked | None = None,
     channel: str = "",
     memory: Memory | None = None,
     audit_log: AuditLog | None = None,
@@ -219,7 +221,14 @@ def verify_image(
 
     _check_outside(path, policy)
     ask = functools.partial(
-        verify_one_image, path, policy, bundles=bundles, reference=reference, target=target, cache=cache
+        verify_one_image,
+        path,
+        policy,
+        bundles=bundles,
+        reference=reference,
+        target=target,
+        asked=asked,
+        cache=cache,
     )
     return _answer(ask, policy, now=now, channel=channel, memory=memory, audit_log=audit_log)
 

@@ -28,6 +28,16 @@ LARGEST_OBJECT = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Asked:
+    """By what an image was asked for, where that says more than the image's own digest."""
+
+    index: str = ""
+    """sha256 of the index that was asked for: which images it lists is somebody's word, and needs a signature."""
+    target: str = ""
+    """Id of the target that the name speaks of (``targets.named_by``)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ArtifactFacts:
     """What any artifact's bytes say: all that evaluation needs to know of a wheel, an image or a kernel pack."""
 
@@ -47,6 +57,8 @@ class ArtifactFacts:
     """sha256 of what holds it by digest (an image's indexes): a statement about one of these is about it too."""
     kernels: KernelManifest | None = None
     """The kernel manifest that it holds."""
+    asked: Asked = Asked()
+    """What was asked for, and led here."""
     requires: tuple[str, ...] = ()
     """Distributions that it asks for (``Requires-Dist``), as METADATA writes them."""
 
@@ -58,6 +70,11 @@ class ArtifactFacts:
     @property
     def project(self) -> str:
         """Name of the project that the bytes are of; empty if they do not say."""
+        return ""
+
+    @property
+    def runs_as(self) -> str:
+        """Platform that an image's configuration names (``linux/amd64``); empty for anything else."""
         return ""
 
     @property

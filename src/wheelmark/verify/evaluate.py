@@ -54,6 +54,7 @@ def evaluate_artifact(
     tested = gates.check_tests(question, standing, trail)
     scans.check_scans(question, standing, tested.results, trail)
     machines.check_machines(question, trail)
+    images.check_asked(question, standing, trail)
     images.check_image(question, trail)
     promotion = promotions.check_promotion(question, standing, trail)
     if not standing.counted and not trail.refusals:
@@ -85,6 +86,8 @@ def _accept(
         predicates=tuple(sorted({item.attestation.kind for item in standing.counted})),
         evidence=dict(tested.words),
         notes=trail.notes,
+        target=question.artifact.target if question.artifact.is_image else "",
+        platform=question.artifact.runs_as,
         promotion=promotion.key if promotion else "",
         sequence=promotion.sequence if promotion else 0,
     )

@@ -6,7 +6,8 @@
 4. Platform and target agree: the index's word, the configuration's, the label ``dev.wheelmark.target``.
 5. Bundles: those given, and those attached (artifacts whose ``subject`` is the manifest, or an index that holds it by
    digest), each read by digest. Names are not compared: an image copied to another registry has another name.
-6. The requirement for its target. A statement about an index is about the manifests that the index holds by digest,
+6. An index that was asked for has to be signed itself, and a name that speaks of a target to lead to an image for it.
+7. The requirement for its target. A statement about an index is about the manifests that the index holds by digest,
    and about no other, whatever tag leads there.
 
 Of an SBOM of an image it is compared that its ``metadata.component`` has the manifest's digest.
@@ -23,7 +24,9 @@ from wheelmark.oci import types
 from wheelmark.oci.layer import LayerFacts
 from wheelmark.oci.layout import Found, Layout
 from wheelmark.oci.types import Descriptor, ImageManifest
+from wheelmark.targets import named_by
 from wheelmark.verify import alone
+from wheelmark.verify.artifact import Asked
 from wheelmark.verify.bundle import LIMITS
 from wheelmark.verify.circumstances import Circumstances
 from wheelmark.verify.facts import Examiner
@@ -45,6 +48,7 @@ def verify_one_image(
     cache: FactsCache | None = None,
     reference: str = "",
     target: str = "",
+    asked: Asked | None = None,
 ) -> Report:
     """Verify an image, or every image of a multi-platform index.
 
@@ -56,6 +60,7 @@ def verify_one_image(
         reference: Digest or tag of the image or index in the layout; empty for the only one.
         target: The target that the image has to be for; of an index only images for it are looked at. Empty: all.
         cache: Facts of bundles from earlier runs.
+        asked: What the image was asked for by, where that was elsewhere (a registry); not given, ``reference`` says it.
 
     Raises:
         InputError: This is no layout, or holds no such image.
@@ -72,6 +77,10 @@ def verify_one_image(
         if error.reason == "image-reference":
             raise
         return _report(path, policy, [refusal(path.name, error.reason, error.what)])
+    asked = asked or Asked(
+        index=found.descriptor.sha256 if found.descriptor.is_index else "",
+        target=named_by(reference),
+    )
     known: dict[str, LayerFacts] = {}
     examined = [examine_image(layout, item, known=known) for item in images]
     wanted = [item for item in examined if not target or item.target == target or len(examined) == 1]
@@ -87,7 +96,7 @@ def verify_one_image(
             continue
         sources = [*alone.files(bundles, meant=True), *_attached(layout, image)]
         judged = alone.judge_alone(
-            image,
+            dataclasses.replace(image, asked=asked),
             Kind.IMAGE,
             alone.examine_sources(sources, examiner),
             policy,

@@ -42,6 +42,11 @@ class ImageFacts(ArtifactFacts):
         return found if found in known_ids() else ""
 
     @property
+    def runs_as(self) -> str:
+        """The platform."""
+        return str(self.platform or "")
+
+    @property
     def is_image(self) -> bool:
         """It is."""
         return True

@@ -269,6 +269,7 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
     Answer.MISSING: {
         "Evidence": {
             "no-bundle": "No bundle is there for this artifact.",
+            "image-index": "No statement is about the index that was asked for, whatever is said of the images that it lists.",
             "predicate-missing": "A predicate that the policy asks for is not among the signed statements.",
             "gate-missing": "A gate that the policy asks for has no result.",
             "wheel-absent": "The release holds no wheel.",
@@ -378,6 +379,7 @@ _NEXT: Mapping[str, str] = {
     "promotion-channel": "ask for a promotion to this channel, or name the channel that it is for",
     "promotion-expired": "ask for a new promotion",
     "promotion-rollback": "use what was promoted last; somebody may be serving you an older release",
+    "image-index": "ask for the image by its own digest, or for the index that its publisher signed",
     "image-target": "name the target that it is for (--target), or get the image for yours",
     "unaccounted-file": "remove the file if you put it there; else get the whole release again, and tell its publisher",
     "root-copy": "do not take it for a root; `wheelmark trust update` if the instance has changed its own",

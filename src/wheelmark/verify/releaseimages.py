@@ -1,8 +1,8 @@
 """The images of a release: one OCI layout, of which every byte is listed, derived from what is listed, or a bundle's.
 
 ``images/oci-layout`` and ``images/index.json`` are derived: the list names each image of ``release.json`` under its
-target, indexes over some of them, and for an image the index of what refers to it. What refers to an image is an
-artifact that holds one bundle of the release about that image, in the one form that Wheelmark writes. Anything else is
+target, each index over some of them that it lists, and for each of both the index of what refers to it. What refers to
+it is an artifact that holds one bundle of the release about it, in the one form that Wheelmark writes. Anything else is
 refused: ``image-derived`` where it is reached from the list, ``unaccounted-file`` where nothing reaches it.
 """
 
@@ -20,6 +20,7 @@ from wheelmark.oci.layer import LayerFacts
 from wheelmark.oci.layout import Found, Layout
 from wheelmark.oci.types import Descriptor, ImageIndex
 from wheelmark.plainfiles import read_bounded
+from wheelmark.targets import named_by
 from wheelmark.verify.bundle import LIMITS
 from wheelmark.verify.case import Attestation
 from wheelmark.verify.imagefacts import ImageFacts, examine_image
@@ -52,10 +53,11 @@ def gather_images(path: Path, release: ReleaseManifest, attestations: Sequence[A
         attestations: Its bundles; what is attached to an image has to be among them.
     """
     entries = {entry.sha256: entry for entry in release.of_kind(Kind.IMAGE)}
+    parts = {entry.sha256: entry for entry in release.of_kind(Kind.IMAGE_PART)}
     if not entries:
         return ReleaseImages()
     try:
-        look = _Look(path / IMAGES, entries, attestations)
+        look = _Look(path / IMAGES, entries, parts, attestations)
         refusals = tuple(look.compare())
     except InputError as error:
         refused = refusal(_LIST, error.reason, error.what)
@@ -69,7 +71,7 @@ def gather_images(path: Path, release: ReleaseManifest, attestations: Sequence[A
         for sha256, entry in entries.items()
         if sha256 in look.images
     }
-    used = {sha256 for item in facts.values() for sha256 in item.files.values()}
+    used = look.indexes | {sha256 for item in facts.values() for sha256 in item.files.values()}
     idle = [
         refusal(entry.path, "image-unaccounted", "no image of the release holds it")
         for entry in release.of_kind(Kind.IMAGE_PART)
@@ -85,11 +87,29 @@ def gather_images(path: Path, release: ReleaseManifest, attestations: Sequence[A
 class _Look:
     """One look over a layout; gathers where each image stands and which blobs are accounted for."""
 
-    def __init__(self, path: Path, entries: Mapping[str, Entry], attestations: Sequence[Attestation]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        entries: Mapping[str, Entry],
+        parts: Mapping[str, Entry],
+        attestations: Sequence[Attestation],
+    ) -> None:
         self.layout = Layout(path)
         self.images: dict[str, Descriptor] = {}
+        self.indexes: set[str] = set()
+        """sha256 of indexes over images."""
         self.blobs: set[str] = set()
         self._entries = entries
+        self._parts = parts
+        tops = [
+            (types.MANIFEST, entries[item.sha256])
+            if item.sha256 in entries
+            else (types.INDEX, parts[item.sha256])
+            for item in self.layout.index.manifests
+            if item.sha256 in entries or (item.is_index and item.sha256 in parts)
+        ]
+        self._about = {types.fallback_tag(entry.sha256): (kind, entry) for kind, entry in tops}
+        """Tag of the index of what refers to an image or index -> media type and entry of that."""
         self._bundles = {item.facts.bundle_sha256: item for item in attestations}
 
     def compare(self) -> Iterator[Refusal]:
@@ -126,17 +146,21 @@ class _Look:
         index = self.layout.read_index(item)
         if index.as_bytes() != self.layout.document(item) or index.subject or index.artifact_type:
             return "not in the one form that Wheelmark writes"
+        if tag not in self._about:
+            return self._over_images(item, index, tag)
         self.blobs.add(item.sha256)
-        about = next((sha256 for sha256 in self._entries if types.fallback_tag(sha256) == tag), "")
-        if not about:
-            return self._over_images(index)
         if index.annotations:
             return "not in the one form that Wheelmark writes"
-        problems = (self._referrer(below, self._entries[about]) for below in index.manifests)
+        problems = (self._referrer(below, *self._about[tag]) for below in index.manifests)
         return next((text for text in problems if text), "")
 
-    def _over_images(self, index: ImageIndex) -> str:
+    def _over_images(self, item: Descriptor, index: ImageIndex, tag: str) -> str:
         """What is wrong with an index over several images; what it says of them, their manifests say."""
+        if item.sha256 not in self._parts:
+            return "an index that the release does not list"
+        if dict(item.annotations) != {types.REFERENCE: tag} or named_by(tag):
+            return f"an index, listed as {tag[:100]!r}"
+        self.indexes.add(item.sha256)
         below = [item for item in index.manifests if item.sha256 in self._entries and self.layout.holds(item)]
         if strangers := [item.digest for item in index.manifests if item not in below]:
             return f"it lists {strangers[0]}, which is no image of the release"
@@ -147,8 +171,8 @@ class _Look:
                 return f"it says {name[:80]} = {text[:80]!r}, which its images do not"
         return ""
 
-    def _referrer(self, item: Descriptor, about: Entry) -> str:
-        """What is wrong with an artifact that is said to refer to an image."""
+    def _referrer(self, item: Descriptor, kind: str, about: Entry) -> str:
+        """What is wrong with an artifact that is said to refer to an image or an index."""
         if not item.is_manifest or not self.layout.holds(item):
             return f"{item.digest} is no manifest that is there"
         manifest = self.layout.read_manifest(item)
@@ -168,13 +192,13 @@ class _Look:
             return f"{item.digest} holds no bundle of the release"
         subject = manifest.subject
         if subject is None or (subject.media_type, subject.sha256, subject.size) != (
-            types.MANIFEST,
+            kind,
             about.sha256,
             about.size,
         ):
-            return f"{item.digest} does not refer to the image for {about.target}"
+            return f"{item.digest} does not refer to {about.subject_name}"
         if about.sha256 not in found.digests() or manifest.annotations.get(_PREDICATE, "") != found.kind:
-            return f"{item.digest}: {found.path} is not a statement of that kind about the image for {about.target}"
+            return f"{item.digest}: {found.path} is not a statement of that kind about {about.subject_name}"
         for blob in (config, layers[0]):
             self.layout.document(blob, limit=LIMITS.size)  # its digest and size are compared
         self.blobs |= {item.sha256, config.sha256, layers[0].sha256}

@@ -39,6 +39,10 @@ class Accepted:
     """Gate -> ``<VERDICT>@<level>``; empty where no test result was asked for."""
     notes: tuple[str, ...] = ()
     """What the reader should know: gates that are unchecked, fields that nothing authenticates."""
+    target: str = ""
+    """Of an image: the target that its label names."""
+    platform: str = ""
+    """Of an image: ``linux/amd64`` or the like."""
     promotion: str = ""
     """``<project>/<channel>`` that it is promoted to; empty where no channel was asked for."""
     sequence: int = 0
@@ -201,6 +205,11 @@ def printable(text: str) -> str:
     )
 
 
+def _for(accepted: Accepted) -> str:
+    said = ", ".join(text for text in (accepted.target, accepted.platform) if text)
+    return f" ({said})" if said else ""
+
+
 def _verdict_json(verdict: Verdict) -> dict[str, Any]:
     value = {"verdict": type(verdict).__name__.lower(), **dataclasses.asdict(verdict)}
     if isinstance(verdict, Accepted):
@@ -219,7 +228,7 @@ def _verdict_lines(verdict: Verdict) -> list[str]:
                 gates.setdefault(word, []).append(gate)
             evidence = "; ".join(f"{word}: {', '.join(names)}" for word, names in sorted(gates.items()))
             return [
-                f"ACCEPTED   {verdict.subject}",
+                f"ACCEPTED   {verdict.subject}{_for(verdict)}",
                 f"           signed {verdict.time.isoformat()} by {verdict.identity}",
                 f"           root {verdict.root}: {verdict.level}",
                 *([f"           {evidence}"] if evidence else []),

@@ -24,6 +24,7 @@ from wheelmark.oci.layout import Layout, LayoutWriter
 from wheelmark.oci.types import Descriptor, ImageIndex
 from wheelmark.sign import embedded
 from wheelmark.verify import verify, verify_image
+from wheelmark.verify.artifact import Asked
 from wheelmark.verify.policy import Kind, Policy, Predicate
 from wheelmark.verify.verdict import Accepted, Report
 
@@ -263,7 +264,45 @@ def test_an_index_that_says_another_platform_is_refused(
         image, forge.sign(provenance(image.sha256)), predicate_type=PROVENANCE, created=CREATED
     )
     writer.finish([index, bundle])
-    assert reasons(verify_image(tmp_path / "image", rules, now=now)) == {"image-platform"}
+    assert reasons(verify_image(tmp_path / "image", rules, now=now)) == {"image-platform", "image-index"}
+
+
+def test_an_index_that_nobody_signed_over_a_signed_image(
+    tmp_path: Path, forge: Forge, rules: Policy, now: dt.datetime
+) -> None:
+    """Its author chose the image, and left another out; the image by its own digest is what it always was."""
+    writer = LayoutWriter(tmp_path / "image")
+    image = Draft().write(writer, platform=AMD64)
+    index = writer.add(ImageIndex(manifests=(image,)).as_bytes(), types.INDEX)
+    signed = forge.sign(provenance(image.sha256))
+    bundle = writer.attach(image, signed, predicate_type=PROVENANCE, created=CREATED)
+    writer.finish([index, bundle])
+    report = verify_image(tmp_path / "image", rules, now=now)
+    assert (reasons(report), report.exit_code) == ({"image-index"}, Exit.MISSING)
+    assert verify_image(tmp_path / "image", rules, now=now, reference=image.digest).accepted
+    asked = Asked(index=index.sha256)
+    by_way = verify_image(tmp_path / "image", rules, now=now, reference=image.digest, asked=asked)
+    assert reasons(by_way) == {"image-index"}
+
+
+@pytest.mark.parametrize(
+    ("tag", "fits"), [("cpu-x86_64", True), ("1.0-cpu-x86_64", True), ("cuda-sm90", False), ("1.0", True)]
+)
+def test_a_name_that_speaks_of_a_target(
+    tmp_path: Path, forge: Forge, rules: Policy, now: dt.datetime, tag: str, *, fits: bool
+) -> None:
+    writer = LayoutWriter(tmp_path / "image")
+    image = Draft().write(writer, tag=tag)
+    bundle = writer.attach(
+        image, forge.sign(provenance(image.sha256)), predicate_type=PROVENANCE, created=CREATED
+    )
+    writer.finish([image, bundle])
+    report = verify_image(tmp_path / "image", rules, now=now, reference=tag)
+    if not fits:
+        assert reasons(report) == {"image-target"}
+    else:
+        assert report.accepted
+        assert "(cpu-x86_64, linux/amd64)" in report.as_table()
 
 
 def test_a_byte_turned_in_any_blob_is_refused(path: Path, rules: Policy, now: dt.datetime) -> None:

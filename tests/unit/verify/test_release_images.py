@@ -249,18 +249,64 @@ def test_the_mark_in_another_form(dist: Path, policy: Policy, now: dt.datetime) 
 @pytest.mark.parametrize(
     "said", [{}, {types.RELEASABLE_LABEL: "true"}, {"org.opencontainers.image.title": "x"}]
 )
-def test_an_index_over_the_images(dist: Path, policy: Policy, now: dt.datetime, said: dict[str, str]) -> None:
+def test_an_index_over_the_images(
+    forge: Forge, policy: Policy, now: dt.datetime, tmp_path: Path, said: dict[str, str]
+) -> None:
     """Of images of the release alone, and it says nothing that they do not."""
+    made = drafted()
+    made.index = said
+    dist = written(made, forge, tmp_path)
+    expected = {("images/index.json", "image-derived")} if said else set()
+    assert refusals(verify_release(dist, policy, now=now)) == expected
+    if not said:
+        assert verify_image(dist / "images", policy, now=now, reference="all").accepted
+
+
+@pytest.mark.parametrize("name", ["all", "cpu-x86_64", "1.0-cuda-sm90"])
+def test_an_index_that_the_release_does_not_list(
+    dist: Path, policy: Policy, now: dt.datetime, name: str
+) -> None:
+    """Which image a platform gets is said by an index: one that nobody signed is somebody else's choice."""
     writer = LayoutWriter(dist / "images")
 
     def change(items: list[Descriptor]) -> list[Descriptor]:
         images = [dataclasses.replace(item, annotations={}) for item in items if item.is_manifest]
-        index = ImageIndex(manifests=tuple(images), annotations=said)
-        return [*items, writer.add(index.as_bytes(), types.INDEX, annotations={types.REFERENCE: "all"})]
+        data = ImageIndex(manifests=(images[0],)).as_bytes()
+        return [*items, writer.add(data, types.INDEX, annotations={types.REFERENCE: name})]
 
     listed(dist, change)
-    expected = {("images/index.json", "image-derived")} if said else set()
-    assert refusals(verify_release(dist, policy, now=now)) == expected
+    found = refusals(verify_release(dist, policy, now=now))
+    assert ("images/index.json", "image-derived") in found
+    index = next(
+        item
+        for item in Layout(dist / "images").index.manifests
+        if item.annotations[types.REFERENCE] == name and item.is_index
+    )
+    report = verify_image(dist / "images", policy, now=now, reference=index.digest)
+    assert {item.reason for item in report.verdicts if not isinstance(item, Accepted)} == {"image-index"}
+    assert report.exit_code is Exit.MISSING
+
+
+def test_an_index_under_the_name_of_a_target(
+    forge: Forge, policy: Policy, now: dt.datetime, tmp_path: Path
+) -> None:
+    made = drafted()
+    made.index = {}
+    dist = written(made, forge, tmp_path)
+
+    def change(items: list[Descriptor]) -> list[Descriptor]:
+        renamed = {types.REFERENCE: "release-cuda-sm90"}
+        return [
+            dataclasses.replace(item, annotations=renamed)
+            if item.annotations[types.REFERENCE] == "all"
+            else item
+            for item in items
+        ]
+
+    listed(dist, change)
+    assert ("images/index.json", "image-derived") in refusals(verify_release(dist, policy, now=now))
+    found = verify_image(dist / "images", policy, now=now, reference="release-cuda-sm90")
+    assert "image-target" in {item.reason for item in found.verdicts if not isinstance(item, Accepted)}
 
 
 def test_an_index_over_an_image_that_is_not_of_the_release(
