@@ -1,6 +1,7 @@
 """Every error that Wheelmark raises on purpose, and the exit code that each ends a command with.
 
-A message has three parts: *what* failed, the likely *cause*, and the next step (*fix*). A refusal by the
+A message has three parts: *what* failed, the likely *cause*, and the next step (*fix*); where work was done before, a
+note (``add_note``) says what of it stays. A refusal by the
 verifier is a value (see ``wheelmark.verify``), not an exception; what stands here is raised where work
 cannot go on.
 """
@@ -55,6 +56,18 @@ class Exit(enum.IntEnum):
     INTERNAL = 70
     """A defect in Wheelmark itself (sysexits EX_SOFTWARE)."""
     INTERRUPTED = 130
+    """Ctrl-C (128 and SIGINT's number); nothing half-written was left."""
+    TERMINATED = 143
+    """SIGTERM (128 and its number); nothing half-written was left."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: ends a command as Ctrl-C does, with everything undone that a Ctrl-C undoes."""
+
+
+def notes_of(error: BaseException) -> tuple[str, ...]:
+    """What was done before an error and stays, a sentence each: its notes (``add_note``)."""
+    return tuple(getattr(error, "__notes__", ()))
 
 
 class WheelmarkError(Exception):
@@ -84,6 +97,7 @@ class WheelmarkError(Exception):
             lines.append(f"  likely cause: {self.cause}")
         if self.fix:
             lines.append(f"  next step:    {self.fix}")
+        lines += [f"  so far:       {note}" for note in notes_of(self)]
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, object]:
@@ -95,6 +109,7 @@ class WheelmarkError(Exception):
             "what": self.what,
             "cause": self.cause,
             "fix": self.fix,
+            "so_far": list(notes_of(self)),
         }
 
 

@@ -8,15 +8,18 @@ inside ``run``, so that ``wheelmark --help`` stays instant.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import io
 import json
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 
 import wheelmark
-from wheelmark.errors import INTERRUPTS, Exit, WheelmarkError
+from wheelmark.errors import INTERRUPTS, Exit, Terminated, WheelmarkError, notes_of
 
 COMMANDS = (
     "check",
@@ -75,7 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     args = build_parser(words[0] if words else "").parse_args(words)
     try:
-        return _delivered(int(args.run(args)))
+        with _terminated_as_interrupted():
+            return _delivered(int(args.run(args)))
     except WheelmarkError as error:
         if args.json:
             print(json.dumps(error.as_json(), indent=2))
@@ -85,9 +89,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone; there is nobody left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.INTERNAL)
-    except KeyboardInterrupt:
-        print(f"wheelmark {args.command}: interrupted; nothing half-written was left", file=sys.stderr)
-        return int(Exit.INTERRUPTED)
+    except KeyboardInterrupt as error:
+        ended = isinstance(error, Terminated)
+        word = "terminated" if ended else "interrupted"
+        lines = [f"wheelmark {args.command}: {word}; nothing half-written was left", *notes_of(error)]
+        print("\n  so far:       ".join(lines), file=sys.stderr)
+        return int(Exit.TERMINATED if ended else Exit.INTERRUPTED)
     except INTERRUPTS:
         raise
     except BaseException as error:  # a defect must not end with exit code 1, which says "rejected"
@@ -100,6 +107,28 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return int(Exit.INTERNAL)
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM raises ``Terminated`` in here, once: what is undone on the way out is not ended by a second one."""
+
+    def end(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    # Whoever set it already (``nohup``-like ignoring, a program that calls ``main``) keeps it.
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    ):
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _delivered(code: int) -> int:

@@ -10,6 +10,22 @@ if TYPE_CHECKING:
     from wheelmark.pipeline import Workspace
 
 
+def given(text: str) -> str:
+    """The value of an option that was given, and so says something.
+
+    Raises:
+        argparse.ArgumentTypeError: It is empty: a variable of a script that was not set.
+    """
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the value is empty")
+    return text
+
+
+def given_path(text: str) -> Path:
+    """A path; as ``given``."""
+    return Path(given(text))
+
+
 def add_workspace_arguments(parser: argparse.ArgumentParser) -> None:
     """Where to work, on which targets, and who vouches: one line of arguments fits every stage."""
     parser.add_argument(

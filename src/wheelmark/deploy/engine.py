@@ -7,10 +7,12 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from wheelmark.errors import CommandError, RejectedError, ToolError
+from wheelmark.errors import CommandError, RejectedError, ToolError, WheelmarkError
 
 _TIMEOUT = 3600
 """Seconds for one command: an image may have gigabytes to unpack."""
+_SHORT_TIMEOUT = 60
+"""Seconds for a version."""
 
 
 class Podman:
@@ -22,6 +24,22 @@ class Podman:
 
     def __init__(self, command: Sequence[str] = ("podman",)) -> None:
         self.command = tuple(command)
+
+    def check(self) -> None:
+        """Find out whether it is there and answers, before there is something to give it.
+
+        Raises:
+            ToolError: It is not there, or is no podman (``engine-absent``).
+            CommandError: It does not say its version.
+        """
+        said = self._run("--version", timeout=_SHORT_TIMEOUT)
+        if not said.startswith("podman"):
+            raise ToolError(
+                f"{self.command[0]} is no podman: as its version it says {said.strip()[:100]!r}",
+                cause="only podman takes an image by digest from a layout, and knows it by that digest",
+                fix="name podman, or only fill the evidence store with --engine none",
+                reason="engine-absent",
+            )
 
     def take(self, layout: Path, *, digest: str, image_id: str, name: str) -> None:
         """Have the engine keep the only image of a layout, under a name.
@@ -38,26 +56,26 @@ class Podman:
             RejectedError: It keeps the image under another digest (``engine-digest``); the name was not given.
         """
         # By a relative path: podman makes a repository's name of it, and fails where that would be none.
-        pulled = self._run("pull", "--quiet", f"oci:{layout.name}", folder=layout.parent)
-        found = pulled.strip().splitlines()[-1:]
-        said = self._run("image", "inspect", "--format", "{{.Id}} {{.Digest}}", image_id).split()
-        given = f"localhost/{layout.name}:latest"
-        if found != [image_id] or said != [image_id, digest]:
-            self._forget(given)
-            raise RejectedError(
-                f"{self.command[0]} keeps {name} as image {' '.join(said)[:200]}, and not as {digest}",
-                cause="it converted the image, which happens where its layers or its manifest are of a type it does not know",
-                reason="engine-digest",
-            )
-        self._run("tag", image_id, name)
-        self._forget(given)
+        try:
+            pulled = self._run("pull", "--quiet", f"oci:{layout.name}", folder=layout.parent)
+            found = pulled.strip().splitlines()[-1:]
+            said = self._run("image", "inspect", "--format", "{{.Id}} {{.Digest}}", image_id).split()
+            if found != [image_id] or said != [image_id, digest]:
+                raise RejectedError(
+                    f"{self.command[0]} keeps {name} as image {' '.join(said)[:200]}, and not as {digest}",
+                    cause="it converted the image, which happens where its layers or its manifest are of a type it does not know",
+                    reason="engine-digest",
+                )
+            self._run("tag", image_id, name)
+        finally:
+            self._forget(f"localhost/{layout.name}:latest")
 
     def _forget(self, name: str) -> None:
         """Take a name away; the image stays where it has another."""
-        with contextlib.suppress(CommandError):
+        with contextlib.suppress(WheelmarkError):
             self._run("untag", name, name)
 
-    def _run(self, *arguments: str, folder: Path | None = None) -> str:
+    def _run(self, *arguments: str, folder: Path | None = None, timeout: int = _TIMEOUT) -> str:
         command = [*self.command, *arguments]
         try:
             done = subprocess.run(
@@ -67,16 +85,16 @@ class Podman:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=_TIMEOUT,
+                timeout=timeout,
             )
-        except FileNotFoundError as error:
+        except OSError as error:
             raise ToolError(
-                f"there is no {self.command[0]} on this machine",
+                f"{self.command[0]} cannot be run on this machine: {error.strerror}",
                 fix="install it, or only fill the evidence store with --engine none",
                 reason="engine-absent",
             ) from error
         except subprocess.TimeoutExpired as error:
-            raise CommandError(command, -9, f"it was stopped after {_TIMEOUT:,} seconds") from error
+            raise CommandError(command, -9, f"it was stopped after {timeout:,} seconds") from error
         if done.returncode:
             raise CommandError(command, done.returncode, f"{done.stdout}\n{done.stderr}")
         return done.stdout

@@ -2,53 +2,61 @@
 
 Plan (the numbers stand in the code):
 
+0. What would be in the way at the end is found out first: a policy that speaks of no such image, a log, a bundle or a
+   store that cannot be used, an engine that does not answer. Nothing is written or downloaded before.
 1. The name is resolved to a digest, once. From here on nothing is asked for by a tag.
-2. Of an index, the one image for this machine is chosen. It is copied with its evidence into a private layout, each blob
+2. Of an index, the one image for this machine is chosen (``imagechoice``). It is copied with its evidence into a private layout, each blob
    hashed on its way.
 3. That layout is verified under the policy. A refusal ends here: nothing is kept, and the engine was not asked.
 4. The evidence is kept in the store.
 5. The engine is given the same private bytes, and has to know them by the same digest.
+
+Whatever ends it on the way (an error, Ctrl-C, SIGTERM) takes the private copies with it, and says in a note what stays. What
+a process leaves that was killed is removed by the next pull.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import os
-import platform
 import re
 import secrets
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from wheelmark import digests
 from wheelmark.deploy.engine import Podman
+from wheelmark.deploy.imagechoice import Candidate, check_platform, choose, target_of
 from wheelmark.deploy.imagesource import ImageSource, open_source, read_small
-from wheelmark.deploy.store import TAKEN, EvidenceStore, ImageEvidence
-from wheelmark.errors import InputError, MachineError, StateError
+from wheelmark.deploy.store import EvidenceStore, ImageEvidence
+from wheelmark.errors import InputError, RegistryError, RejectedError, StateError, WheelmarkError
 from wheelmark.oci import types
 from wheelmark.oci.layout import BLOBS, MAX_REFERRERS, Layout, LayoutWriter
-from wheelmark.oci.reference import LayoutReference, Location
-from wheelmark.oci.types import Descriptor, ImageManifest, Platform
+from wheelmark.oci.reference import LayoutReference, Location, parse_reference
+from wheelmark.oci.types import Descriptor, ImageManifest
 from wheelmark.plainfiles import read_bounded
 from wheelmark.targets import named_by
 from wheelmark.verify import AuditLog, Policy, reasons, verify_image
 from wheelmark.verify.artifact import Asked
 from wheelmark.verify.bundle import LIMITS as BUNDLE_LIMITS
-from wheelmark.verify.handle import private_copies
+from wheelmark.verify.policy import Kind
 from wheelmark.verify.verdict import Report, refusal
 
 _BLOCK = 1 << 18
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""As the kernel names them -> as images do (Go's)."""
 _NOT_IN_A_NAME = re.compile("[^a-z0-9]+")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PullRequest:
-    """What somebody wants to have pulled."""
+    """What somebody wants to have pulled.
+
+    Raises:
+        InputError: An engine has no such names (``registry-reference``).
+    """
 
     location: Location
     target: str = ""
@@ -59,6 +67,10 @@ class PullRequest:
     name: str = ""
     """How the engine is to name it (host, repository and tag); empty: as it was asked for."""
     plain_http: bool = False
+
+    def __post_init__(self) -> None:
+        if self.name:
+            check_engine_name(self.name)
 
     @property
     def engine_name(self) -> str:
@@ -106,9 +118,9 @@ def pull(
     request: PullRequest,
     policy: Policy,
     *,
-    now: dt.datetime,
     store: EvidenceStore,
     engine: Podman | None,
+    now: dt.datetime | None = None,
     source: ImageSource | None = None,
     audit_log: AuditLog | None = None,
     progress: Callable[[str], None] = lambda _line: None,
@@ -118,26 +130,30 @@ def pull(
     Args:
         request: What is wanted.
         policy: Whom to trust and what to ask for; loaded strictly.
-        now: The verifier's clock, with a zone.
         store: Where evidence is kept; its memory is what this machine has seen.
-        engine: What starts containers here; ``None``: evidence alone is wanted.
+        engine: What starts containers here; ``None``: evidence alone is wanted, be it for another platform.
+        now: The verifier's clock, with a zone; this machine's when the image is there, if not given.
         source: Where images are; of the request's location if not given.
         audit_log: Where the report is written down, before anything is kept.
         progress: Called with a line for people at each step.
 
     Raises:
         InputError: There is no such image, or what is there is malformed.
-        MachineError: An index has no image for this machine, or several (``image-choice``).
+        ConfigError: The policy speaks of no such image, or store or log cannot be used.
+        MachineError: There is no image for this machine, or several (``image-choice``).
         RegistryError: The registry cannot be reached, or lies about a digest.
         StateError: No room (``image-write``, ``store-write``).
-        ToolError, CommandError, RejectedError: As ``Podman.take``; evidence is kept by then.
+        ToolError: There is no engine (``engine-absent``).
+        CommandError, RejectedError: As ``Podman.take``; a note says that evidence is kept by then.
     """
     place = source or open_source(request.location, plain_http=request.plain_http)
+    given = _check_first(request, policy, engine=engine, audit_log=audit_log)  # 0
     resolved = place.resolve()  # 1
-    with private_copies(store.directory / TAKEN) as folder:
+    so_far = _SoFar("this run kept no evidence, and asked no engine")
+    with so_far.noted(), store.private_copies() as folder:
         copy = _Copy(place, folder / "image", progress)
         try:
-            image = copy.take(resolved, request.target)  # 2
+            image = copy.take(resolved, request.target, any_platform=engine is None)  # 2
         except InputError as error:
             if (
                 error.reason not in reasons.TABLE
@@ -145,13 +161,15 @@ def pull(
             ):
                 raise
             report = _refused(request, policy, error)  # bytes that are not what their digests say
+            now = now or dt.datetime.now(dt.UTC)
             if audit_log is not None:
                 audit_log.append(report, now=now)
             return Pulled(report=report, resolved=resolved.digest, digest=resolved.digest)
         report = verify_image(  # 3
             copy.path,
             policy,
-            now=now,
+            # Not the time of the start: another pull, which this machine remembers, may have ended since.
+            now=now or dt.datetime.now(dt.UTC),
             bundles=request.bundles,
             reference=image.digest,
             target=request.target,
@@ -167,20 +185,60 @@ def pull(
         done = Pulled(report=report, resolved=resolved.digest, digest=image.digest)
         if not report.accepted:
             return done
-        evidence = copy.evidence(image, request)
-        store.keep(evidence)  # 4
+        evidence = copy.evidence(image, str(request.location), given)
+        alone = copy.alone(image, folder / f"pull-{secrets.token_hex(8)}")
+        _keep(store, evidence, progress)  # 4
+        so_far.text = (
+            f"the evidence of {image.digest} is kept in {store.directory}: run the same command again to finish, "
+            f"or take it back with wheelmark hook forget {image.digest} --store {store.directory}"
+        )
         image_id = digests.sha256(evidence.config)
         done = dataclasses.replace(done, image_id=image_id, bundles=len(evidence.bundles))
         if engine is None:
             return done
         progress(f"{image.digest}: given to {engine.command[0]}")
-        engine.take(  # 5
-            copy.alone(image, folder / f"pull-{secrets.token_hex(8)}"),
-            digest=image.digest,
-            image_id=image_id,
-            name=request.engine_name,
-        )
+        engine.take(alone, digest=image.digest, image_id=image_id, name=request.engine_name)  # 5
         return dataclasses.replace(done, name=request.engine_name)
+
+
+class _SoFar:
+    """What stays when this ends early, as a note on whatever ends it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        try:
+            yield
+        except (WheelmarkError, KeyboardInterrupt) as error:
+            error.add_note(self.text)
+            raise
+
+
+def _check_first(
+    request: PullRequest, policy: Policy, *, engine: Podman | None, audit_log: AuditLog | None
+) -> Mapping[str, bytes]:
+    """What can be known before anything is written; the bundles that were given, by digest."""
+    if request.target or not any(
+        rule.kind is Kind.IMAGE and rule.channel == request.channel for rule in policy.requirements
+    ):
+        policy.requirement(Kind.IMAGE, request.target, channel=request.channel)
+    if audit_log is not None:
+        audit_log.check_ready()
+    given = [read_bounded(path, BUNDLE_LIMITS.size) for path in request.bundles]
+    if engine is not None:
+        engine.check()
+    return {digests.sha256(data): data for data in given}
+
+
+def _keep(store: EvidenceStore, evidence: ImageEvidence, progress: Callable[[str], None]) -> None:
+    """Keep it, in place of what was kept before, be that readable or not."""
+    try:
+        store.find(evidence.sha256)
+    except RejectedError as error:
+        progress(f"sha256:{evidence.sha256}: replaced in the store: {error.what}")
+    store.keep(evidence)
 
 
 def _refused(request: PullRequest, policy: Policy, error: InputError) -> Report:
@@ -198,41 +256,37 @@ class _Copy:
         self._writer = LayoutWriter(path)
         self._progress = progress
 
-    def take(self, resolved: Descriptor, target: str) -> Descriptor:
+    def take(self, resolved: Descriptor, target: str, *, any_platform: bool) -> Descriptor:
         """Copy; the manifest of the image."""
-        above, image = self._choose(resolved, target)
+        above, image = self._choose(resolved, target, any_platform=any_platform)
         manifest = types.read_manifest(self._document(image), what=f"manifest {image.digest}")
         for item in (manifest.config, *manifest.layers):
             self._progress(f"{item.digest}: {item.size:,} bytes")
             self._blob(item)
+            if item is manifest.config and not any_platform and item.size <= types.CONFIG_LIMIT:
+                check_platform(image, read_bounded(self.path / BLOBS / item.sha256, types.CONFIG_LIMIT))
         tops = above or [image]
         for about in (*above, image):
             tops = [*tops, *self._referrers(about)]
         self._writer.finish([dataclasses.replace(item, annotations={}) for item in tops])
         return image
 
-    def _choose(self, resolved: Descriptor, target: str) -> tuple[list[Descriptor], Descriptor]:
+    def _choose(
+        self, resolved: Descriptor, target: str, *, any_platform: bool
+    ) -> tuple[list[Descriptor], Descriptor]:
         """The indexes on the way, outermost first, and the image for this machine."""
         if not resolved.is_index:
             above = list(self._source.holders(resolved.sha256))
             for item in above:
                 self._document(item)
             return above, resolved
-        ways = [way for way in self._ways([resolved]) if _fits(way[-1])]
-        images = {way[-1].sha256: way for way in ways}
-        if target and len(images) > 1:
-            images = {sha256: way for sha256, way in images.items() if self._target(way[-1]) == target}
-        if len(images) != 1:
-            found = ", ".join(f"{way[-1].digest} ({way[-1].platform})" for way in images.values())
-            raise MachineError(
-                f"{resolved.digest} holds {'no image' if not images else 'several images'} for this machine"
-                + (f" and {target}" if target else "")
-                + (f": {found}" if found else ""),
-                fix="name a target with --target, or the image by its own digest",
-                reason="image-choice",
-            )
-        (way,) = images.values()
-        return way[:-1], way[-1]
+        found = choose(
+            [Candidate(way=tuple(way), read_target=self._target) for way in self._ways([resolved])],
+            asked=resolved.digest,
+            target=target,
+            any_platform=any_platform,
+        )
+        return list(found.way[:-1]), found.image
 
     def _ways(self, way: list[Descriptor]) -> list[list[Descriptor]]:
         """Every way from an index down to a manifest."""
@@ -247,12 +301,16 @@ class _Copy:
         return found
 
     def _target(self, image: Descriptor) -> str:
-        """What the label of an image's configuration says; the image need not be the one that is taken."""
-        manifest = types.read_manifest(self._source.document(image), what=f"manifest {image.digest}")
-        if manifest.config.media_type != types.CONFIG:
+        """What the label of an image's configuration says; the image need not be the one that is taken, nor be there."""
+        try:
+            manifest = types.read_manifest(self._source.document(image), what=f"manifest {image.digest}")
+            if manifest.config.media_type != types.CONFIG:
+                return ""
+            return target_of(read_small(self._source, manifest.config, types.CONFIG_LIMIT))
+        except (InputError, RegistryError) as error:
+            if error.reason not in {"image-missing", "registry-missing"}:
+                raise
             return ""
-        config = types.read_config(read_small(self._source, manifest.config, types.CONFIG_LIMIT))
-        return config.labels.get(types.TARGET_LABEL, "")
 
     def _referrers(self, about: Descriptor) -> list[Descriptor]:
         """Copy the bundles that refer to an image or index; their manifests."""
@@ -300,7 +358,7 @@ class _Copy:
                 reason="image-write",
             ) from error
 
-    def evidence(self, image: Descriptor, request: PullRequest) -> ImageEvidence:
+    def evidence(self, image: Descriptor, reference: str, given: Mapping[str, bytes]) -> ImageEvidence:
         """What is kept of the image after it was accepted; from the copy, and from nowhere else."""
         layout = Layout(self.path)
         found = layout.resolve(image.digest)
@@ -309,9 +367,7 @@ class _Copy:
             for _descriptor, manifest in layout.referrers([image.sha256, *found.indexes])
             if manifest.kind == types.BUNDLE
         }
-        for path in request.bundles:
-            data = read_bounded(path, BUNDLE_LIMITS.size)
-            bundles[digests.sha256(data)] = data
+        bundles |= given
         manifest = layout.read_manifest(found.descriptor)
         return ImageEvidence(
             sha256=image.sha256,
@@ -319,7 +375,7 @@ class _Copy:
             config=layout.document(manifest.config, limit=types.CONFIG_LIMIT),
             indexes={sha256: self._index(sha256) for sha256 in found.indexes},
             bundles=bundles,
-            reference=str(request.location),
+            reference=reference,
         )
 
     def _index(self, sha256: str) -> bytes:
@@ -340,22 +396,29 @@ class _Copy:
         return path
 
 
-def this_platform() -> Platform:
-    """What images have to be for, to run here."""
-    machine = platform.machine()
-    return Platform(os="linux", architecture=_ARCHITECTURES.get(machine, machine))
+def check_engine_name(text: str) -> None:
+    """Refuse a name that an engine cannot give an image: host and repository, a tag or none, no digest.
 
-
-def _fits(image: Descriptor) -> bool:
-    """Whether an index says nothing else than that an image is for this machine."""
-    here = this_platform()
-    said = image.platform
-    return said is None or (said.os, said.architecture) == (here.os, here.architecture)
+    Raises:
+        InputError: Reason ``registry-reference``.
+    """
+    if parse_reference(text).digest:
+        raise InputError(
+            f"{text[:200]!r} is no name to give: it has a digest",
+            fix="write HOST/REPOSITORY[:TAG]",
+            reason="registry-reference",
+        )
 
 
 def default_engine(text: str) -> Podman | None:
-    """The engine that a command line names: ``podman``, with arguments of its own, or ``none``."""
+    """The engine that a command line names: ``podman``, with arguments of its own, or ``none``.
+
+    Raises:
+        ValueError: A quote is left open, or there is nothing.
+    """
     import shlex  # noqa: PLC0415 - for the command line only
 
     words: Sequence[str] = shlex.split(text)
+    if not words:
+        raise ValueError(text)
     return None if words == ["none"] else Podman(words)

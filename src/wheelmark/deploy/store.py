@@ -4,7 +4,8 @@ For each image, by the digest of its manifest: the bytes of manifest, configurat
 bundles. Never a verdict: policy, clock and deny list are looked at anew each time. Everything that has a digest is kept
 under it and hashed when it is read. What has none is that there is a record at all: every blob of the image was hashed
 and every layer read, and nothing was wrong with them. That is believed because nobody else can write here: the folder
-is of mode 0700, or root's own with mode 0755 where hooks of other users read it.
+is of mode 0700, or root's own with mode 0755 where hooks of other users read it. A store is made where nothing is or an
+empty folder; a folder with something else in it is never made into one.
 
     store.json            what this folder is
     blobs/sha256/<hex>    documents and bundles
@@ -28,24 +29,28 @@ from pathlib import Path
 from typing import Any
 
 import wheelmark
-from wheelmark import digests, strictjson
+from wheelmark import digests, manifest, strictjson
 from wheelmark.errors import ConfigError, InputError, RejectedError, StateError
-from wheelmark.oci import types
+from wheelmark.oci import layout, types
 from wheelmark.plainfiles import read_bounded
 from wheelmark.trust import state
 from wheelmark.verify import FactsCache, Memory
 from wheelmark.verify.bundle import LIMITS as BUNDLE_LIMITS
+from wheelmark.verify.handle import private_copies
 from wheelmark.verify.policy import permissions
 
 SCHEMA = "https://wheelmark.dev/image-evidence/v1"
 SYSTEM = Path("/var/lib/wheelmark/images")
 """Of root, and of hooks of root's engine."""
-TAKEN = "taken"
+_TAKEN = "taken"
 _MARK = "store.json"
 _MARK_BYTES = digests.canonical_json({"schema": SCHEMA})
 _IMAGES, _BLOBS, _FACTS, _MEMORY, _LOCK = "images", "blobs/sha256", "facts", "memory", "lock"
 _LIMITS = strictjson.Limits(size=8 << 20, depth=6, items=2 * types.MAX_DESCRIPTORS)
 _DIGEST = re.compile("[0-9a-f]{64}")
+_WRITING = ".writing-"
+"""How names of files begin that are being written, under the lock."""
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _MEMBERS = {"schema", "manifest", "size", "config", "indexes", "bundles", "reference", "kept", "verifier"}
 
 
@@ -76,36 +81,118 @@ class EvidenceStore:
     """The store in one directory.
 
     Args:
-        directory: Made with mode 0700 where absent, if ``write``.
-        write: Whether something will be kept in it.
+        directory: Itself; no symbolic link.
+        write: Whether something will be kept in it: it may be absent or empty then, and is made (with mode 0700 where
+            absent) when something is. Nothing is written before that.
 
     Raises:
-        ConfigError: It is not there, somebody else could write in it, or it is none (``store``).
+        ConfigError: It is not there, somebody else could write in it, it is none, or none can be made there (``store``).
     """
 
     def __init__(self, directory: Path, *, write: bool = False) -> None:
-        self.directory = directory
+        self.directory = directory.absolute()
         try:
-            if write and not directory.exists():
-                state.private_directory(directory)
-            status = directory.stat()
-            self._own = status.st_uid == os.geteuid()
-            self._shared = bool(status.st_mode & (stat.S_IRWXG | stat.S_IRWXO))
-            if write:
-                self._prepare()
-            mark = permissions.read_owned(directory / _MARK, 1000)
+            status = self._status()
+            self._own = status is None or status.st_uid == os.geteuid()
+            self._shared = status is not None and bool(status.st_mode & (stat.S_IRWXG | stat.S_IRWXO))
+            if write and not self._own and status is not None:
+                raise self._unusable(f"it belongs to user {status.st_uid}, and this is user {os.geteuid()}")
+            if status is None and not write:
+                raise self._unusable("it is not there")
+            if status is None or not self._is_marked():
+                self._check_place(status, write=write)
+            elif permissions.read_owned(self.directory / _MARK, 1000) != _MARK_BYTES:
+                raise self._unusable(f"its {_MARK} is none of this version")
         except ConfigError as error:
-            raise self._unusable(error.what) from error
+            raise error if error.reason == "store" else self._unusable(error.what, fix=error.fix) from error
         except OSError as error:
             raise self._unusable(str(error.strerror)) from error
-        if mark != _MARK_BYTES:
-            raise self._unusable(f"{_MARK} is none of this version")
+
+    def _status(self) -> os.stat_result | None:
+        """Of the folder; ``None`` where there is nothing of that name."""
+        try:
+            status = self.directory.lstat()
+        except FileNotFoundError:
+            return None
+        mode = stat.S_IMODE(status.st_mode)
+        if stat.S_ISLNK(status.st_mode):
+            raise self._unusable(
+                "it is a symbolic link", fix=f"name the folder itself: {self.directory.resolve()}"
+            )
+        if not stat.S_ISDIR(status.st_mode):
+            raise self._unusable("it is no folder")
+        if mode & _OTHERS_WRITE:
+            raise self._unusable(
+                f"others can write in it (mode {mode:04o})", fix=f"chmod go-w {self.directory}"
+            )
+        return status
+
+    def _is_marked(self) -> bool:
+        try:
+            (self.directory / _MARK).lstat()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _check_place(self, status: os.stat_result | None, *, write: bool) -> None:
+        """Whether a store can be made here; where it will not be written in, it would have to be one already."""
+        found = [] if status is None else sorted(item.name for item in self.directory.iterdir())
+        foreign = [name for name in found if name != _LOCK and not name.startswith(_WRITING)]
+        if foreign or not write:
+            raise self._unusable(
+                f"it has no {_MARK}" + (f", and is not empty ({foreign[0]} lies in it)" if foreign else ""),
+                fix="name a folder that is empty or not there yet: wheelmark pull makes a store of it",
+            )
+        there = [parent for parent in (self.directory, *self.directory.parents) if os.path.lexists(parent)]
+        permissions.check_folder(there[0])
+        for parent in there[0].resolve(), *there[0].resolve().parents:
+            for name, what in ((layout.MARK, "an image layout"), (manifest.NAME, "a release directory")):
+                if (parent / name).is_file():
+                    raise self._unusable(
+                        f"it lies in {what}, {parent}, where nothing else may be",
+                        fix="name a folder elsewhere with --store",
+                    )
+
+    def make(self) -> None:
+        """Make it where it is not there yet, and clear away what a writer left over that was killed.
+
+        Raises:
+            ConfigError: It cannot be made (``store``).
+            StateError: It cannot be written (``store-write``).
+        """
+        with self._locked():
+            pass
 
     def _prepare(self) -> None:
-        for name in (_IMAGES, _BLOBS):
-            (self.directory / name).mkdir(parents=True, exist_ok=True)
-        if not (self.directory / _MARK).exists():
-            self._write(_MARK, _MARK_BYTES)
+        with self._write_errors(self.directory):
+            for item in self.directory.glob(f"{_WRITING}*"):
+                item.unlink()
+            if not self._is_marked():
+                self._write(_MARK, _MARK_BYTES)
+            for name in (_IMAGES, "blobs", _BLOBS):
+                folder = self.directory / name
+                if not folder.exists():
+                    folder.mkdir()
+                    folder.chmod(0o755 if self._shared else 0o700)
+
+    @contextlib.contextmanager
+    def private_copies(self) -> Iterator[Path]:
+        """A new folder in the store that only this user can enter, removed at the end.
+
+        Raises:
+            ConfigError: Others can enter where it would be (``store``).
+            StateError: It cannot be written (``store-write``).
+        """
+        self.make()
+        with contextlib.ExitStack() as held:
+            try:
+                folder = held.enter_context(private_copies(self.directory / _TAKEN))
+            except ConfigError as error:
+                cause = error.__cause__
+                if isinstance(cause, OSError):
+                    raise self._unwritten(self.directory / _TAKEN, cause) from error
+                raise self._unusable(error.what, fix=error.fix) from error
+            yield folder
 
     def cache(self) -> FactsCache | None:
         """Where facts of bundles are kept; nowhere for a user who only reads."""
@@ -169,6 +256,8 @@ class EvidenceStore:
         """sha256 of the manifests of all images in it."""
         try:
             names = sorted(item.name for item in (self.directory / _IMAGES).iterdir())
+        except FileNotFoundError:
+            return ()  # nothing was kept yet
         except OSError as error:
             raise self._unusable(str(error.strerror)) from error
         return tuple(name for name in names if _DIGEST.fullmatch(name))
@@ -228,7 +317,7 @@ class EvidenceStore:
     def _write(self, name: str, data: bytes) -> None:
         path = self.directory / name
         with self._write_errors(path):
-            handle, temporary = tempfile.mkstemp(dir=self.directory, prefix=".writing-")
+            handle, temporary = tempfile.mkstemp(dir=self.directory, prefix=_WRITING)
             try:
                 with os.fdopen(handle, "wb") as stream:
                     os.fchmod(stream.fileno(), 0o644 if self._shared else 0o600)
@@ -243,11 +332,17 @@ class EvidenceStore:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """One writer at a time; readers see a record and what it names whole, or the record of before."""
+        try:
+            if self._status() is None:
+                state.private_directory(self.directory)
+        except ConfigError as error:
+            raise self._unusable(error.what) from error
         with self._write_errors(self.directory / _LOCK):
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(self.directory / _LOCK, flags, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self._prepare()
             yield
         finally:
             os.close(descriptor)
@@ -257,18 +352,22 @@ class EvidenceStore:
         try:
             yield
         except OSError as error:
-            raise StateError(
-                f"cannot write {path}: {error.strerror}",
-                cause="the disk is full, or the store is somebody else's",
-                fix="free some space, or name a store of your own with --store",
-                reason="store-write",
-            ) from error
+            raise self._unwritten(path, error) from error
 
-    def _unusable(self, why: str) -> ConfigError:
+    def _unwritten(self, path: Path, error: OSError) -> StateError:
+        return StateError(
+            f"cannot write {path}: {error.strerror}",
+            cause="the disk is full, or the store is somebody else's",
+            fix="free some space, or name a store of your own with --store",
+            reason="store-write",
+        )
+
+    def _unusable(self, why: str, *, fix: str = "") -> ConfigError:
         return ConfigError(
             f"the evidence store {self.directory} cannot be used: {why}",
-            cause="nothing was pulled into it yet, or others could write in it",
-            fix="wheelmark pull makes it; it has to be root's or yours alone",
+            cause="nothing was pulled into it yet, or it is no folder of root's or yours alone",
+            fix=fix
+            or "wheelmark pull makes it, in a folder that is empty or not there yet; name another with --store",
             reason="store",
         )
 

@@ -35,6 +35,7 @@ from typing import Self
 
 from wheelmark import digests, strictjson
 from wheelmark.errors import InputError, StateError
+from wheelmark.manifest import IMAGES
 from wheelmark.oci import types
 from wheelmark.oci.types import Descriptor, ImageIndex, ImageManifest
 from wheelmark.plainfiles import read_start
@@ -142,7 +143,9 @@ class Layout:
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError as error:
             code = "image-missing" if name.startswith(BLOBS) else "image-layout"
-            raise InputError(f"{self.path} has no {name}", reason=code) from error
+            inner = self.path / IMAGES
+            fix = f"of a release directory, name its layout: oci:{inner}" if (inner / MARK).is_file() else ""
+            raise InputError(f"{self.path} has no {name}", fix=fix, reason=code) from error
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}", reason="unreadable") from error
         if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -88,6 +88,18 @@ class AuditLog:
                     f"cannot be written: {error.strerror}", "the disk is full or broken"
                 ) from error
 
+    def check_ready(self) -> None:
+        """Find out before the work that its report could not be written down; nothing is written.
+
+        Raises:
+            ConfigError: As ``append``.
+        """
+        if os.path.lexists(self._path):
+            with self._open(os.O_RDWR | os.O_APPEND) as descriptor:
+                self._last(descriptor, os.fstat(descriptor).st_size)
+        elif not os.access(self._path.absolute().parent, os.W_OK | os.X_OK):
+            raise self._unusable("cannot be made: there is no such folder, or it is not yours", "", _NAME_ONE)
+
     def check(self) -> int:
         """The number of lines, each of which follows the one before.
 

@@ -16,9 +16,11 @@ import pytest
 import imaging
 from forging import Forge, forging
 from imaging import AMD64, ARM64, CREATED, Draft, provenance
+from pulling import several, write_policy
 from wheelmark.attest.predicates import PROVENANCE
 from wheelmark.deploy.engine import Podman
-from wheelmark.deploy.pull import Pulled, PullRequest, default_engine, pull, this_platform
+from wheelmark.deploy.imagechoice import this_platform
+from wheelmark.deploy.pull import Pulled, PullRequest, default_engine, pull
 from wheelmark.deploy.store import EvidenceStore
 from wheelmark.errors import (
     CommandError,
@@ -32,27 +34,9 @@ from wheelmark.errors import (
 from wheelmark.oci import types
 from wheelmark.oci.layout import BLOBS, Layout, LayoutWriter
 from wheelmark.oci.reference import parse_location
-from wheelmark.oci.types import Descriptor, ImageIndex, Platform
+from wheelmark.oci.types import Platform
 from wheelmark.trust import state
 from wheelmark.verify import AuditLog, Policy, load_policy
-
-POLICY = """schema = 1
-development = true
-[[root]]
-name = "embedded"
-source = "this-machine"
-issuers = ["https://embedded.invalid/oidc"]
-level = "a test's own"
-[[signer]]
-name = "release"
-root = "embedded"
-issuer = "https://embedded.invalid/oidc"
-identity = "https://embedded.invalid/wheelmark/release"
-[[require]]
-kind = "image"
-predicates = ["provenance"]
-signers = ["release"]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +49,7 @@ def forge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forge]:
 
 @pytest.fixture
 def policy(forge: Forge, tmp_path: Path) -> Policy:
-    path = tmp_path / "policy.toml"
-    path.write_text(POLICY, encoding="utf-8")
-    path.chmod(0o600)
-    return load_policy(path, strict=True)
+    return load_policy(write_policy(tmp_path / "policy.toml"), strict=True)
 
 
 @pytest.fixture
@@ -97,7 +78,7 @@ def script(folder: Path, *, identity: str, digest: str) -> Podman:
     path.write_text(
         "#!/bin/sh\n"
         f'echo "$*" >> {folder}/asked\n'
-        f'case "$1" in pull) echo {identity} ;; image) echo {identity} {digest} ;; esac\n',
+        f'case "$1" in --version) echo podman version 4 ;; pull) echo {identity} ;; image) echo {identity} {digest} ;; esac\n',
         encoding="utf-8",
     )
     path.chmod(0o755)
@@ -127,8 +108,8 @@ def test_the_engine_gets_one_image_and_gives_it_the_name(
     engine = script(tmp_path, identity=identity, digest=digest)
     assert pulled(f"oci:{layout}:v1", policy, store, engine=engine).name == "localhost/image:v1"
     asked = (tmp_path / "asked").read_text(encoding="utf-8").splitlines()
-    assert [line.split()[0] for line in asked] == ["pull", "image", "tag", "untag"]
-    assert asked[2] == f"tag {identity} localhost/image:v1"
+    assert [line.split()[0] for line in asked] == ["--version", "pull", "image", "tag", "untag"]
+    assert asked[3] == f"tag {identity} localhost/image:v1"
 
 
 @pytest.mark.parametrize("what", ["digest", "identity"])
@@ -176,7 +157,7 @@ def test_what_is_refused_is_not_kept_and_the_engine_is_not_asked(
     assert done.report.reasons() == (expected,)
     assert done.report.exit_code in {Exit.REJECTED, Exit.MISSING}
     assert store.images() == ()
-    assert not (tmp_path / "asked").exists()
+    assert (tmp_path / "asked").read_text(encoding="utf-8") == "--version\n"
     assert log.check() == 1
     assert not list((store.directory / "taken").iterdir())
 
@@ -208,20 +189,6 @@ def test_a_tag_is_resolved_once(
     done = pulled(f"oci:{layout}:v1", policy, store)
     assert done.digest == image.digest
     assert store.images() == (image.sha256,)
-
-
-def several(path: Path, forge: Forge, *drafts: tuple[Draft, Platform]) -> tuple[Descriptor, list[Descriptor]]:
-    """A layout with a signed index of several images."""
-    writer = LayoutWriter(path)
-    images = [draft.write(writer, platform=said) for draft, said in drafts]
-    index = writer.add(
-        ImageIndex(manifests=tuple(images)).as_bytes(), types.INDEX, annotations={types.REFERENCE: "v1"}
-    )
-    bundle = writer.attach(
-        index, forge.sign(provenance(index.sha256)), predicate_type=PROVENANCE, created=CREATED
-    )
-    writer.finish([index, writer.fallback(index, [bundle])])
-    return index, images
 
 
 @pytest.fixture

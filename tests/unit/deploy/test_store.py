@@ -37,7 +37,9 @@ def evidence(folder: Path, target: str = "cpu-x86_64", *, bundle: bytes = b"bund
 
 @pytest.fixture
 def store(tmp_path: Path) -> EvidenceStore:
-    return EvidenceStore(tmp_path / "store", write=True)
+    made = EvidenceStore(tmp_path / "store", write=True)
+    made.make()
+    return made
 
 
 @pytest.fixture
@@ -215,3 +217,81 @@ def test_the_default_is_the_systems_for_root_and_ones_own_for_others(
 def test_a_record_that_is_none(store: EvidenceStore, kept: ImageEvidence, data: bytes) -> None:
     (store.directory / "images" / kept.sha256).write_bytes(data)
     assert refused(store, kept.sha256) == "store-changed"
+
+
+def unusable(place: Path, *, write: bool = True) -> str:
+    """Why a folder cannot be a store; nothing in it or around it was touched."""
+    around = next(folder for folder in place.parents if folder.is_dir())
+    before = {path: path.lstat().st_mtime_ns for path in (around, *around.rglob("*"))}
+    with pytest.raises(ConfigError) as caught:
+        EvidenceStore(place, write=write)
+    assert caught.value.reason == "store"
+    assert {path: path.lstat().st_mtime_ns for path in (around, *around.rglob("*"))} == before
+    return str(caught.value)
+
+
+def test_a_folder_with_something_else_in_it_never_becomes_one(tmp_path: Path) -> None:
+    place = tmp_path / "mine"
+    place.mkdir(mode=0o700)
+    (place / "letter.txt").write_text("dear")
+    said = unusable(place)
+    assert "has no store.json, and is not empty (letter.txt lies in it)" in said
+    assert "empty or not there yet" in said
+
+
+def test_an_empty_folder_becomes_one_and_keeps_its_mode(tmp_path: Path) -> None:
+    place = tmp_path / "mine"
+    place.mkdir()
+    place.chmod(0o755)
+    store = EvidenceStore(place, write=True)
+    assert not list(place.iterdir())
+    assert store.images() == ()
+    previous = os.umask(0o077)
+    try:
+        store.make()
+    finally:
+        os.umask(previous)
+    assert place.stat().st_mode & 0o777 == 0o755
+    assert (place / "blobs" / "sha256").stat().st_mode & 0o777 == 0o755
+    assert EvidenceStore(place).images() == ()
+
+
+def test_a_writer_that_was_killed_leaves_nothing_that_stays(tmp_path: Path) -> None:
+    """Before the mark was written, and after: the next writer goes on, and clears away."""
+    place = tmp_path / "store"
+    place.mkdir(mode=0o700)
+    for _ in range(2):
+        (place / "lock").touch()
+        (place / ".writing-abc").write_bytes(b"half")
+        EvidenceStore(place, write=True).make()
+        assert {path.name for path in place.iterdir()} == {"lock", "store.json", "images", "blobs"}
+
+
+def test_links_files_and_sticky_folders_are_none(store: EvidenceStore, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(store.directory)
+    for write in (False, True):
+        assert f"name the folder itself: {store.directory}" in unusable(tmp_path / "link", write=write)
+    (tmp_path / "dangling").symlink_to(tmp_path / "absent")
+    assert "symbolic link" in unusable(tmp_path / "dangling")
+    (tmp_path / "file").touch()
+    assert "no folder" in unusable(tmp_path / "file")
+    (tmp_path / "sticky").mkdir()
+    (tmp_path / "sticky").chmod(0o1777)
+    assert "others can write in it (mode 1777)" in unusable(tmp_path / "sticky")
+
+
+def test_a_folder_that_others_could_put_another_in_place_of(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o770)
+    assert "chmod go-w" in unusable(tmp_path / "open" / "store")
+    (tmp_path / "open" / "store").mkdir(mode=0o700)
+    assert "chmod go-w" in unusable(tmp_path / "open" / "store")
+
+
+@pytest.mark.parametrize("mark", ["oci-layout", "release.json"])
+def test_it_cannot_lie_in_a_layout_or_a_release(tmp_path: Path, mark: str) -> None:
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / mark).write_text("{}")
+    assert f"{tmp_path}/dist, where nothing else may be" in unusable(tmp_path / "dist" / "a" / "store")
+    (tmp_path / "dist" / "empty").mkdir()
+    assert f"{tmp_path}/dist, where nothing else may be" in unusable(tmp_path / "dist" / "empty")

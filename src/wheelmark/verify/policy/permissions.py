@@ -62,6 +62,19 @@ def check_ownership(path: Path) -> None:
         pass
 
 
+def check_folder(path: Path) -> None:
+    """Refuse a directory that somebody else than root or this user could have put there, or could put another in place of.
+
+    Args:
+        path: A directory; relative to the working directory. A sticky one (``/tmp``) may be writable by others.
+
+    Raises:
+        ConfigError: As ``check_ownership``.
+    """
+    with _walked(path, folder=True):
+        pass
+
+
 def read_owned(path: Path, limit: int) -> bytes:
     """At most ``limit`` bytes of a file that ``check_ownership`` accepts; of that very file, whatever happens to the path.
 
@@ -73,9 +86,9 @@ def read_owned(path: Path, limit: int) -> bytes:
 
 
 @contextmanager
-def _walked(path: Path) -> Iterator[int]:
+def _walked(path: Path, *, folder: bool = False) -> Iterator[int]:
     """A descriptor of the file, open for reading."""
-    walk = _Walk(path)
+    walk = _Walk(path, folder=folder)
     try:
         yield walk.descriptor
     finally:
@@ -85,8 +98,9 @@ def _walked(path: Path) -> Iterator[int]:
 class _Walk:
     """The way from ``/`` to a file; ``descriptor`` is where it stands, the file in the end."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, folder: bool) -> None:
         self._path = path
+        self._folder = folder
         self._at = "/"
         self._links = 0
         self._sticky = False
@@ -123,7 +137,10 @@ class _Walk:
             else:
                 # Without O_NONBLOCK, opening a named pipe would wait for ever.
                 self._step(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        if not stat.S_ISREG(os.fstat(self.descriptor).st_mode):
+        mode = os.fstat(self.descriptor).st_mode
+        if self._folder and not stat.S_ISDIR(mode):
+            raise self._refuse("is no directory", fix="name a directory")
+        if not self._folder and not stat.S_ISREG(mode):
             raise self._refuse("is no plain file", fix="name a file")
 
     def _step(self, name: str, flags: int) -> None:

@@ -1,0 +1,71 @@
+"""Images to pull: signed layouts and indexes, a policy that takes them, and engines that are scripts."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import imaging
+from forging import Forge
+from imaging import CREATED, Draft, provenance
+from wheelmark.attest.predicates import PROVENANCE
+from wheelmark.oci import types
+from wheelmark.oci.layout import LayoutWriter
+from wheelmark.oci.types import Descriptor, ImageIndex, Platform
+
+POLICY = """schema = 1
+development = true
+[[root]]
+name = "embedded"
+source = "this-machine"
+issuers = ["https://embedded.invalid/oidc"]
+level = "a test's own"
+[[signer]]
+name = "release"
+root = "embedded"
+issuer = "https://embedded.invalid/oidc"
+identity = "https://embedded.invalid/wheelmark/release"
+[[require]]
+kind = "image"
+predicates = ["provenance"]
+signers = ["release"]
+"""
+
+
+def write_policy(path: Path, *, text: str = POLICY) -> Path:
+    """A policy that nobody else can write."""
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o600)
+    return path
+
+
+def several(path: Path, forge: Forge, *drafts: tuple[Draft, Platform]) -> tuple[Descriptor, list[Descriptor]]:
+    """A layout with a signed index of several images."""
+    writer = LayoutWriter(path)
+    images = [draft.write(writer, platform=said) for draft, said in drafts]
+    index = writer.add(
+        ImageIndex(manifests=tuple(images)).as_bytes(), types.INDEX, annotations={types.REFERENCE: "v1"}
+    )
+    bundle = writer.attach(
+        index, forge.sign(provenance(index.sha256)), predicate_type=PROVENANCE, created=CREATED
+    )
+    writer.finish([index, writer.fallback(index, [bundle])])
+    return index, images
+
+
+def large_image(path: Path, forge: Forge, *, size: int, note: str = "") -> Descriptor:
+    """A signed layout of one image with a layer that does not compress and takes a while to copy."""
+    data = random.Random(size).randbytes(size)
+    layers = [
+        imaging.tar(imaging.Entry(name="note", data=note.encode())),
+        imaging.tar(imaging.Entry(name="large", data=data)),
+    ]
+    return imaging.layout(path, forge.sign, Draft(layers=layers, compress=False))
+
+
+def engine_script(path: Path, body: str) -> Path:
+    """An engine that is a shell script; it writes down what it was asked."""
+    text = f'#!/bin/sh\necho "$*" >> {path}.asked\n{body}\n'
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+    return path
