@@ -130,7 +130,7 @@ def install(setup: Setup) -> dict[Path, Standing]:
         StateError: A file cannot be written (``hook-write``).
     """
     check_parts(setup)
-    EvidenceStore(setup.config.store, write=True)
+    EvidenceStore(setup.config.store, write=True).make()
     before = {path: standing(path, text) for path, text in setup.files().items()}
     for path, text in setup.files().items():
         if before[path] is not Standing.SAME:

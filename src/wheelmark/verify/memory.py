@@ -134,6 +134,7 @@ class Memory:
             raise ConfigError(
                 f"cannot remember what was seen in {self._directory / name}: {error.strerror}",
                 cause="the disk is full, or the directory was made read-only",
+                fix="free some space, or make the directory writable, and run it again",
                 reason="memory",
             ) from error
 
