@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
 import imaging
 from forging import Forge
 from imaging import CREATED, Draft, provenance
+from wheelmark import digests
 from wheelmark.attest.predicates import PROVENANCE
+from wheelmark.deploy.store import ImageEvidence
 from wheelmark.oci import types
-from wheelmark.oci.layout import LayoutWriter
+from wheelmark.oci.layout import BLOBS, LayoutWriter
 from wheelmark.oci.types import Descriptor, ImageIndex, Platform
 
 POLICY = """schema = 1
@@ -69,3 +72,21 @@ def engine_script(path: Path, body: str) -> Path:
     path.write_text(text, encoding="utf-8")
     path.chmod(0o755)
     return path
+
+
+def evidence(folder: Path, target: str = "cpu-x86_64", *, bundle: bytes = b"bundle") -> ImageEvidence:
+    """What is kept of a small image in an index."""
+    writer = LayoutWriter(folder)
+    image = imaging.Draft(target=target).write(writer)
+    index = ImageIndex(manifests=(image,)).as_bytes()
+    manifest = (folder / BLOBS / image.sha256).read_bytes()
+    config = json.loads(manifest)["config"]["digest"].removeprefix("sha256:")
+    return ImageEvidence(
+        sha256=image.sha256,
+        manifest=manifest,
+        config=(folder / BLOBS / config).read_bytes(),
+        indexes={digests.sha256(index): index},
+        bundles={digests.sha256(bundle): bundle},
+        reference="oci:somewhere:v1",
+        kept="2026-01-01T00:00:00+00:00",
+    )

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wheelmark.cli import kept
+
 if TYPE_CHECKING:
     from wheelmark.deploy.hooksetup import Setup
 
@@ -66,8 +68,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         _add_places(action(name, text))
     forget = action("forget", "remove an image's evidence: containers of it will not start any more")
-    forget.add_argument("digest", metavar="DIGEST", help="sha256:… of its manifest")
-    forget.add_argument("--store", type=Path, metavar="DIR", help="evidence store")
+    forget.add_argument(
+        "digest",
+        type=kept.digest_part,
+        metavar="DIGEST",
+        help="sha256:… of its manifest, or the first 12 digits or more",
+    )
+    images = action(
+        "images", "list the images whose evidence is kept: digest, target, since when, from where"
+    )
+    for sub in (forget, images):
+        kept.add_store_argument(sub)
 
 
 def _add_places(parser: argparse.ArgumentParser) -> None:
@@ -96,8 +107,10 @@ def run(args: argparse.Namespace) -> int:
     from wheelmark.deploy import hooksetup
     from wheelmark.errors import Exit
 
-    if args.action == "forget":
-        return _forget(args)
+    if args.action in {"forget", "images"}:
+        code, document, lines = (kept.forget if args.action == "forget" else kept.list_images)(args)
+        _say(args, document, lines)
+        return code
     setup = _setup(args)
     if args.action == "uninstall":
         gone = hooksetup.uninstall(setup)
@@ -173,17 +186,6 @@ def _setup(args: argparse.Namespace) -> Setup:
         return dataclasses.replace(setup, config=load_hook_config(setup.config_path))
     except ConfigError:
         return setup  # reported by status
-
-
-def _forget(args: argparse.Namespace) -> int:
-    from wheelmark.deploy.store import EvidenceStore, default_store
-    from wheelmark.errors import Exit
-    from wheelmark.oci.types import read_digest
-
-    there = EvidenceStore((args.store or default_store()).absolute()).forget(read_digest(args.digest))
-    word = "forgotten" if there else "nothing was kept of it"
-    _say(args, {"digest": args.digest, "forgotten": there}, [f"{args.digest}: {word}"])
-    return int(Exit.OK if there else Exit.MISSING)
 
 
 def _say(args: argparse.Namespace, value: object, lines: list[str]) -> None:

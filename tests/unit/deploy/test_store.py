@@ -9,30 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import imaging
+from pulling import evidence
 from wheelmark import digests
 from wheelmark.deploy.store import EvidenceStore, ImageEvidence, default_store
 from wheelmark.errors import ConfigError, RejectedError, StateError
-from wheelmark.oci.layout import BLOBS, LayoutWriter
-from wheelmark.oci.types import ImageIndex
-
-
-def evidence(folder: Path, target: str = "cpu-x86_64", *, bundle: bytes = b"bundle") -> ImageEvidence:
-    """Of a small image in an index."""
-    writer = LayoutWriter(folder)
-    image = imaging.Draft(target=target).write(writer)
-    index = ImageIndex(manifests=(image,)).as_bytes()
-    manifest = (folder / BLOBS / image.sha256).read_bytes()
-    config = json.loads(manifest)["config"]["digest"].removeprefix("sha256:")
-    return ImageEvidence(
-        sha256=image.sha256,
-        manifest=manifest,
-        config=(folder / BLOBS / config).read_bytes(),
-        indexes={digests.sha256(index): index},
-        bundles={digests.sha256(bundle): bundle},
-        reference="oci:somewhere:v1",
-        kept="2026-01-01T00:00:00+00:00",
-    )
 
 
 @pytest.fixture
