@@ -5,16 +5,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import platform
+import re
 from collections.abc import Callable, Sequence
 
 from wheelmark.errors import InputError, MachineError
 from wheelmark.oci import types
 from wheelmark.oci.types import Descriptor, Platform
+from wheelmark.verify.verdict import printable
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """As the kernel names them -> as images do (Go's)."""
 _SHOWN = 20
 """Images that a message lists."""
+_TARGET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+"""What a target id may look like where nothing was verified yet: somebody will copy it into a command line."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +47,9 @@ class Candidate:
 
     def __str__(self) -> str:
         label = f"--target {self.target}" if self.target else "(of no target)"
-        return f"{label}  {self.image.digest}" + (f"  {self.image.platform}" if self.image.platform else "")
+        return f"{label}  {self.image.digest}" + (
+            f"  {printable(str(self.image.platform))}" if self.image.platform else ""
+        )
 
 
 def choose(candidates: Sequence[Candidate], *, asked: str, target: str, any_platform: bool) -> Candidate:
@@ -92,18 +98,19 @@ def check_platform(image: Descriptor, config: bytes) -> None:
         return
     if not _runs_here(said):
         raise MachineError(
-            f"{image.digest} is for {said}, and this machine is {this_platform()}",
+            f"{image.digest} is for {printable(str(said))}, and this machine is {this_platform()}",
             fix="name an image for this machine, or fill the store alone with --engine none",
             reason="image-choice",
         )
 
 
 def target_of(config: bytes) -> str:
-    """The target that the label of a configuration names; empty where it has none, or is malformed: the verifier says so."""
+    """The target that the label of a configuration names; empty where none could have that name (the verifier says so)."""
     try:
-        return types.read_config(config).labels.get(types.TARGET_LABEL, "")
+        said = types.read_config(config).labels.get(types.TARGET_LABEL, "")
     except InputError:
         return ""
+    return said if _TARGET.fullmatch(said) else ""
 
 
 def this_platform() -> Platform:

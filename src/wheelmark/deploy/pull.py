@@ -23,6 +23,7 @@ import datetime as dt
 import os
 import re
 import secrets
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -190,7 +191,7 @@ def pull(
         _keep(store, evidence, progress)  # 4
         so_far.text = (
             f"the evidence of {image.digest} is kept in {store.directory}: run the same command again to finish, "
-            f"or take it back with wheelmark hook forget {image.digest} --store {store.directory}"
+            f"or take it back with wheelmark hook forget {image.digest} --store {shlex.quote(str(store.directory))}"
         )
         image_id = digests.sha256(evidence.config)
         done = dataclasses.replace(done, image_id=image_id, bundles=len(evidence.bundles))
@@ -416,8 +417,6 @@ def default_engine(text: str) -> Podman | None:
     Raises:
         ValueError: A quote is left open, or there is nothing.
     """
-    import shlex  # noqa: PLC0415 - for the command line only
-
     words: Sequence[str] = shlex.split(text)
     if not words:
         raise ValueError(text)

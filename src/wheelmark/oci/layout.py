@@ -37,6 +37,7 @@ from wheelmark import digests, strictjson
 from wheelmark.errors import InputError, StateError
 from wheelmark.manifest import IMAGES
 from wheelmark.oci import types
+from wheelmark.oci.reference import is_tag
 from wheelmark.oci.types import Descriptor, ImageIndex, ImageManifest
 from wheelmark.plainfiles import read_start
 
@@ -56,6 +57,8 @@ UNFINISHED = ".writing-"
 """How names of files begin that are being written."""
 _FALLBACK = re.compile(r"sha256-[0-9a-f]{64}")
 _BLOCK = 1 << 18
+_SHOWN = 20
+"""Images that a message names."""
 
 
 class Blob:
@@ -246,10 +249,15 @@ class Layout:
         else:
             found = [Found(descriptor=item) for item in tops if not self._is_attached(item)]
         if len({item.descriptor.sha256 for item in found}) != 1:
-            names = ", ".join(item.annotations.get(types.REFERENCE, item.digest)[:100] for item in tops[:5])
+            held = [item for item in tops if not item.artifact_type]
+            tags = [item.annotations.get(types.REFERENCE, "") for item in held]
+            names = [tag if is_tag(tag) else item.digest for tag, item in zip(tags, held, strict=True)]
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             asked = f"{reference[:100]!r}" if reference else "one image"
             raise InputError(
-                f"{self.path} holds not exactly {asked}; it has {names or 'none'}", reason="image-reference"
+                f"{self.path} holds not exactly {asked}; it has {', '.join(names[:_SHOWN]) or 'none'}{more}",
+                fix="name one of them: oci:PATH:TAG or oci:PATH@sha256:…" if names else "",
+                reason="image-reference",
             )
         if not self.holds(found[0].descriptor):
             raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -227,6 +228,34 @@ def test_images_of_an_index_that_are_not_there_are_listed_and_not_taken(
     assert (code, document["reason"]) == (Exit.MACHINE, "image-choice")
     assert f"(of no target)  {images[1].digest}" in document["what"]
     assert pull(ref=f"oci:{tmp_path}/index:v1", target="cuda-sm90")[0] == Exit.OK
+
+
+@pytest.mark.parametrize("label", ["x\n    --target good", "$(id)", "a b", "-x", "\x1b[2J", "t" * 101])
+def test_a_label_that_no_target_has_is_not_given_to_copy(
+    pull: Pull, forge: Forge, tmp_path: Path, label: str
+) -> None:
+    """Nothing of an index was verified when its targets are listed."""
+    here = this_platform()
+    both = ((Draft(platform=here, target=target), here) for target in (label, "cuda-sm90"))
+    _index, images = several(tmp_path / "index", forge, *both)
+    code, document, said = pull(ref=f"oci:{tmp_path}/index:v1")
+    assert (code, document["reason"]) == (Exit.MACHINE, "image-choice")
+    assert f"    (of no target)  {images[0].digest}" in document["what"]
+    assert label not in said
+
+
+def test_a_tag_that_is_not_there_is_answered_with_those_that_are(
+    pull: Pull, forge: Forge, tmp_path: Path
+) -> None:
+    writer = LayoutWriter(tmp_path / "many")
+    tags = [*(f"t{number:02}" for number in range(22)), "no\ntag"]
+    held = [Draft(target=tag).write(writer, tag=tag) for tag in tags[:-1]]
+    writer.finish([*held, dataclasses.replace(held[0], annotations={types.REFERENCE: tags[-1]})])
+    for ref in (":v2", ""):
+        code, document, _said = pull(ref=f"oci:{tmp_path}/many{ref}")
+        assert (code, document["reason"]) == (Exit.INPUT, "image-reference")
+        assert document["what"].endswith("it has " + ", ".join(tags[:20]) + " and 3 more")
+        assert "oci:PATH:TAG" in document["fix"]
 
 
 def test_an_index_of_nothing(pull: Pull, tmp_path: Path) -> None:
