@@ -365,7 +365,9 @@ class EvidenceStore:
     def _unusable(self, why: str, *, fix: str = "") -> ConfigError:
         return ConfigError(
             f"the evidence store {self.directory} cannot be used: {why}",
-            cause="nothing was pulled into it yet, or it is no folder of root's or yours alone",
+            cause=""
+            if fix
+            else "nothing was pulled into it yet, or it is no folder of root's or yours alone",
             fix=fix
             or "wheelmark pull makes it, in a folder that is empty or not there yet; name another with --store",
             reason="store",

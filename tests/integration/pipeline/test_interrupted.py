@@ -130,7 +130,10 @@ def test_other_directories_are_not_in_the_way(small: Checkout, tmp_path: Path) -
     assert bytes_of(tmp_path / "other", "wheels").items() <= bytes_of(clone.dist, "wheels").items()
 
 
-def test_interrupted_from_the_keyboard(small: Checkout, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code", "word"), [(2, 130, "interrupted"), (15, 143, "terminated")])
+def test_interrupted_or_terminated(
+    small: Checkout, tmp_path: Path, number: int, code: int, word: str
+) -> None:
     clone = fresh(small, tmp_path).with_cache(tmp_path, "native")
     process = subprocess.Popen(
         clone.command("build"), cwd=clone.root, env=clone.variables(), stdout=subprocess.DEVNULL,
@@ -138,9 +141,9 @@ def test_interrupted_from_the_keyboard(small: Checkout, tmp_path: Path) -> None:
     )  # fmt: skip
     while process.poll() is None and not any(path.is_file() for path in clone.cache.glob("kernels/**/*")):
         pass
-    process.send_signal(2)
+    process.send_signal(number)
     _out, said = process.communicate(timeout=120)
-    assert process.returncode == 130
-    assert "interrupted; nothing half-written was left" in said
+    assert process.returncode == code
+    assert f"{word}; nothing half-written was left" in said
     assert "Traceback" not in said
     assert not clone.dist.exists()
