@@ -98,11 +98,13 @@ def wheels(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Measure the pipeline itself (`-- verify`: the verifier); prints a table for docs/benchmarks."""
-    install(session, "tools.txt")
-    verifier = session.posargs[:1] == ["verify"]
-    program = "tests/bench/verify.py" if verifier else "tests/bench/run.py"
-    session.run("python", program, *session.posargs[verifier:])
+    """Measure the pipeline (`-- verify`: the verifier; `-- images`: images); prints a table for docs/benchmarks."""
+    programs = {"verify": "tests/bench/verify.py", "images": "tests/bench/images.py"}
+    what = next((name for name in programs if session.posargs[:1] == [name]), "")
+    install(session, "check.txt" if what == "images" else "tools.txt")
+    tests = {"PYTHONPATH": str(ROOT / "tests")} if what == "images" else {}
+    program = programs.get(what, "tests/bench/run.py")
+    session.run("python", program, *session.posargs[bool(what) :], env=tests)
 
 
 @nox.session(default=False)

@@ -48,6 +48,8 @@ class Draft:
     dependency: Mapping[str, bytes] = dataclasses.field(
         default_factory=lambda: {"needed.py": b"needed = 1\n"}
     )
+    wheel: Path | None = None
+    """The dependency, made elsewhere; made of ``dependency`` if not given."""
     payload: Mapping[str, bytes] = dataclasses.field(
         default_factory=lambda: {"demo_kernels/__init__.py": b"", SBOM: b"{}"}
     )
@@ -80,8 +82,9 @@ class Draft:
         if self.recipe.base is None:
             packages = self.packages or debmaking.system(architecture)
             lock, files = debmaking.lock(packages, self.folder / "debs", architecture=architecture)
-        dependency = self.folder / "needed-1-py3-none-any.whl"
-        dependency.write_bytes(make.wheel_bytes(self.dependency, dependency.name))
+        dependency = self.wheel or self.folder / "needed-1-py3-none-any.whl"
+        if self.wheel is None:
+            dependency.write_bytes(make.wheel_bytes(self.dependency, dependency.name))
         payload = self.folder / f"demo_kernels-1.0+cpu-py3-none-manylinux_2_28_{self.host.value}.whl"
         payload.write_bytes(make.wheel_bytes(self.payload, payload.name))
         return build_image(
