@@ -160,9 +160,9 @@ def publish(work: Work, *, rounds: int) -> list[str]:
 def main() -> int:
     """Measure what was asked for; print it, or write the page."""
     parts: dict[str, Callable[[Work], list[str]]] = {
+        "places": lambda work: imageplaces.places(work.folder / "places", work.dist, work.cache),
         "build": build,
         "memory": lambda work: imageplaces.memory(work.folder / "memory"),
-        "places": lambda work: imageplaces.places(work.folder / "places", work.dist, work.cache),
         "publish": lambda work: publish(work, rounds=args.rounds),
         "hook": lambda work: imagehook.hook(work.folder / "hook", rounds=4 * args.rounds),
     }
