@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import json
 import sys
 from pathlib import Path
@@ -81,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Install; a refusal by the verifier is printed as ``wheelmark verify`` prints it."""
     from wheelmark.deploy import Request, install
-    from wheelmark.verify import AuditLog, Memory, load_policy
+    from wheelmark.verify import AuditLog, Memory, load_policy, machine_clock
 
     policy = load_policy(args.policy, strict=True)
     request = Request(
@@ -99,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     outcome = install(
         request,
         policy,
-        now=dt.datetime.now(dt.UTC),
+        now=machine_clock,
         memory=Memory.of_this_machine(),
         audit_log=AuditLog(args.audit_log) if args.audit_log else None,
         progress=lambda line: print(line, file=sys.stderr, flush=True),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import json
 from pathlib import Path
 
@@ -74,12 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Verify every path; the worst of the verdicts is the exit code."""
     from wheelmark.errors import Exit, InputError
-    from wheelmark.verify import AuditLog, FactsCache, Memory, load_policy, verify
+    from wheelmark.verify import AuditLog, FactsCache, Memory, load_policy, machine_clock, verify
     from wheelmark.verify.verdict import Report, refusal_of, worst
 
     policy = load_policy(args.policy)
     cache = FactsCache(args.cache) if args.cache is not None else None
-    now = dt.datetime.now(dt.UTC)
     log = AuditLog(args.audit_log) if args.audit_log else None
     memory = Memory(args.memory) if args.memory else Memory.of_this_machine() if args.channel else None
     reports: list[Report] = []
@@ -89,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
                 verify(
                     path,
                     policy,
-                    now=now,
+                    now=machine_clock,
                     bundles=args.bundle,
                     reference=args.reference,
                     target=args.target,
@@ -105,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
                 path=str(path), policy=policy.source, verdicts=(verdict,), policy_sha256=policy.sha256
             )
             if log is not None:
-                log.append(report, now=now)
+                log.append(report)
             reports.append(report)
     code = worst(report.exit_code for report in reports)
     if args.json:

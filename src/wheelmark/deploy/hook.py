@@ -24,7 +24,7 @@ import datetime as dt
 import os
 import sys
 import syslog
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from wheelmark.deploy.store import EvidenceStore, ImageEvidence
 from wheelmark.errors import INTERRUPTS, ConfigError, InputError, RejectedError, WheelmarkError
 from wheelmark.oci import types
 from wheelmark.verify import AuditLog, Memory, alone
+from wheelmark.verify.circumstances import Now, machine_clock, time_of
 from wheelmark.verify.facts import Examiner
 from wheelmark.verify.imagefacts import ImageFacts
 from wheelmark.verify.policy import Kind, Policy, load_policy, permissions
@@ -72,13 +73,13 @@ def read_state(data: bytes) -> Container:
     return Container(id=found, bundle=Path(bundle))
 
 
-def decide(state: bytes, config: HookConfig, *, now: dt.datetime) -> Report:
+def decide(state: bytes, config: HookConfig, *, now: Now) -> Report:
     """May this container start? The answer is written down before it is given.
 
     Args:
         state: As the runtime gave it.
         config: The operator's word.
-        now: The clock, with a zone.
+        now: The clock, with a zone, or what tells it: many containers may start at the same time.
 
     Returns:
         The report. Whatever fails on the way is a refusal in it.
@@ -93,9 +94,9 @@ def decide(state: bytes, config: HookConfig, *, now: dt.datetime) -> Report:
     except BaseException as error:  # noqa: BLE001 - row 44: a panic of a library is a refusal too
         report = question.refused("library", f"{type(error).__name__}: {str(error)[:300]}")
     try:
-        AuditLog(config.log).append(report, now=now)  # 5
+        AuditLog(config.log).append(report, now=question.time())  # 5
         if question.memory is not None:
-            question.memory.remember(report, now=now)
+            question.memory.remember(report, now=question.time())
     except ConfigError as error:
         verdict = refusal(question.subject, error.reason, error.what)
         return dataclasses.replace(report, verdicts=(*report.verdicts, verdict))
@@ -107,16 +108,21 @@ class _Question:
     """One start of one container, as far as it is known."""
 
     config: HookConfig
-    now: dt.datetime
+    now: Now
     subject: str = "a container"
     memory: Memory | None = None
+
+    def time(self) -> dt.datetime:
+        """The one time of the whole decision: of when it is first asked for."""
+        self.now = time_of(self.now)
+        return self.now
 
     def answer(self, state: bytes) -> Report:
         container = read_state(state)
         self.subject = f"container {container.id[:12]}"
         image = image_of_container(container.id, container.bundle, storage=self.config.storage)  # 2
         self.subject = f"{self.subject} of {image.label}"
-        if (allowed := _allowed(image, self.config, self.subject, self.now)) is not None:  # 3
+        if (allowed := _allowed(image, self.config, self.subject, self.time)) is not None:  # 3
             return Report(path=self.subject, policy="", verdicts=(allowed,))
         store = EvidenceStore(self.config.store)
         evidence = _evidence(image, store)
@@ -134,7 +140,7 @@ class _Question:
             alone.examine_sources(sources, examiner),
             policy,
             examiner=examiner,
-            circumstances=self.memory.circumstances(self.now, self.config.channel),
+            circumstances=self.memory.circumstances(self.time, self.config.channel),
         )
         more = _host_refusals(self.subject, facts, image, policy, self.config)
         return Report(
@@ -150,7 +156,9 @@ class _Question:
         return Report(path=self.subject, policy=str(self.config.policy), verdicts=(verdict,))
 
 
-def _allowed(image: EngineImage, config: HookConfig, subject: str, now: dt.datetime) -> Accepted | None:
+def _allowed(
+    image: EngineImage, config: HookConfig, subject: str, clock: Callable[[], dt.datetime]
+) -> Accepted | None:
     for sha256 in image.manifests:
         if (why := config.allow.get(sha256)) is not None:
             return Accepted(
@@ -161,7 +169,7 @@ def _allowed(image: EngineImage, config: HookConfig, subject: str, now: dt.datet
                 signer="operator",
                 identity="",
                 issuer="",
-                time=now,
+                time=clock(),
                 predicates=(),
             )
     return None
@@ -248,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _namespace(rootless=args.rootless):
             config = load_hook_config(args.config)  # 1
             state = sys.stdin.buffer.read(_STATE_LIMITS.size + 1)
-            report = decide(state, config, now=dt.datetime.now(dt.UTC))
+            report = decide(state, config, now=machine_clock)
             for verdict in report.verdicts:
                 if not isinstance(verdict, Accepted):
                     _tell(f"{verdict.subject}: {verdict.reason}: {verdict.text}")

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from wheelmark.deploy.source import Source, copy_release, copy_wheel
 from wheelmark.errors import CommandError, InputError, LockError, RejectedError, StateError
 from wheelmark.packages import installer
 from wheelmark.packages.pins import Pin, read_pins
-from wheelmark.verify import AuditLog, Memory, Policy, kind_of, verify
+from wheelmark.verify import AuditLog, Memory, Now, Policy, kind_of, verify
 from wheelmark.verify.policy import Kind
 from wheelmark.verify.verdict import Accepted, Report
 
@@ -120,7 +119,7 @@ def install(
     request: Request,
     policy: Policy,
     *,
-    now: dt.datetime,
+    now: Now,
     state: Path | None = None,
     places: Places | None = None,
     memory: Memory | None = None,
@@ -132,7 +131,7 @@ def install(
     Args:
         request: What is wanted.
         policy: Whom to trust and what to ask for.
-        now: The verifier's clock, with a zone.
+        now: The verifier's clock, with a zone, or what tells it (``machine_clock``).
         state: The state directory; default: this user's.
         places: Where the machine is looked at.
         memory: What this machine has seen; see ``verify``.

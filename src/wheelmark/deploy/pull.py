@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime as dt
 import os
 import re
 import secrets
@@ -44,6 +43,7 @@ from wheelmark.targets import named_by
 from wheelmark.verify import AuditLog, Policy, reasons, verify_image
 from wheelmark.verify.artifact import Asked
 from wheelmark.verify.bundle import LIMITS as BUNDLE_LIMITS
+from wheelmark.verify.circumstances import Now, machine_clock, time_of
 from wheelmark.verify.policy import Kind
 from wheelmark.verify.verdict import Report, refusal
 
@@ -121,7 +121,7 @@ def pull(
     *,
     store: EvidenceStore,
     engine: Podman | None,
-    now: dt.datetime | None = None,
+    now: Now = machine_clock,
     source: ImageSource | None = None,
     audit_log: AuditLog | None = None,
     progress: Callable[[str], None] = lambda _line: None,
@@ -133,7 +133,7 @@ def pull(
         policy: Whom to trust and what to ask for; loaded strictly.
         store: Where evidence is kept; its memory is what this machine has seen.
         engine: What starts containers here; ``None``: evidence alone is wanted, be it for another platform.
-        now: The verifier's clock, with a zone; this machine's when the image is there, if not given.
+        now: The verifier's clock, with a zone; if not given, this machine's when the image is there.
         source: Where images are; of the request's location if not given.
         audit_log: Where the report is written down, before anything is kept.
         progress: Called with a line for people at each step.
@@ -162,15 +162,13 @@ def pull(
             ):
                 raise
             report = _refused(request, policy, error)  # bytes that are not what their digests say
-            now = now or dt.datetime.now(dt.UTC)
             if audit_log is not None:
-                audit_log.append(report, now=now)
+                audit_log.append(report, now=time_of(now))
             return Pulled(report=report, resolved=resolved.digest, digest=resolved.digest)
         report = verify_image(  # 3
             copy.path,
             policy,
-            # Not the time of the start: another pull, which this machine remembers, may have ended since.
-            now=now or dt.datetime.now(dt.UTC),
+            now=now,
             bundles=request.bundles,
             reference=image.digest,
             target=request.target,

@@ -8,7 +8,6 @@ not name. The modules of each kind are imported when something of that kind is v
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from wheelmark.errors import ConfigError, InputError
 from wheelmark.verify.artifact import Asked
 from wheelmark.verify.auditlog import AuditLog
-from wheelmark.verify.circumstances import Circumstances
+from wheelmark.verify.circumstances import Circumstances, Now, machine_clock, time_of
 from wheelmark.verify.factscache import FactsCache
 from wheelmark.verify.memory import Memory
 from wheelmark.verify.policy import Kind, Policy, load_policy
@@ -30,6 +29,7 @@ __all__ = [
     "FactsCache",
     "Memory",
     "Missing",
+    "Now",
     "Policy",
     "Rejected",
     "Report",
@@ -37,6 +37,7 @@ __all__ = [
     "Verdict",
     "kind_of",
     "load_policy",
+    "machine_clock",
     "verify",
     "verify_image",
     "verify_kernel_pack",
@@ -49,7 +50,7 @@ def verify(
     path: Path,
     policy: Policy,
     *,
-    now: dt.datetime,
+    now: Now,
     bundles: Sequence[Path] = (),
     reference: str = "",
     target: str = "",
@@ -63,7 +64,7 @@ def verify(
     Args:
         path: The file or directory.
         policy: Whom to trust and what to ask for.
-        now: The verifier's clock, with a zone.
+        now: The verifier's clock, with a zone, or ``machine_clock``.
         bundles: Further bundles; not for a release.
         reference: Digest or tag of the image in a layout; empty for the only one.
         target: Target that an image has to be for; empty for any.
@@ -156,7 +157,7 @@ def verify_release(
     dist: Path,
     policy: Policy,
     *,
-    now: dt.datetime,
+    now: Now,
     channel: str = "",
     memory: Memory | None = None,
     audit_log: AuditLog | None = None,
@@ -180,7 +181,7 @@ def verify_wheel(
     path: Path,
     policy: Policy,
     *,
-    now: dt.datetime,
+    now: Now,
     bundles: Sequence[Path] = (),
     channel: str = "",
     memory: Memory | None = None,
@@ -201,7 +202,7 @@ def verify_image(
     path: Path,
     policy: Policy,
     *,
-    now: dt.datetime,
+    now: Now,
     bundles: Sequence[Path] = (),
     reference: str = "",
     target: str = "",
@@ -237,7 +238,7 @@ def verify_kernel_pack(
     path: Path,
     policy: Policy,
     *,
-    now: dt.datetime,
+    now: Now,
     bundles: Sequence[Path] = (),
     channel: str = "",
     memory: Memory | None = None,
@@ -261,18 +262,18 @@ def _answer(
     ask: Callable[..., Report],
     policy: Policy,
     *,
-    now: dt.datetime,
+    now: Now,
     channel: str,
     memory: Memory | None,
     audit_log: AuditLog | None,
 ) -> Report:
     """Ask under the circumstances of now; what is found is written down first, then remembered, then given."""
-    seen = memory.circumstances(now, channel) if memory else Circumstances(now=now, channel=channel)
+    seen = memory.circumstances(now, channel) if memory else Circumstances(now=time_of(now), channel=channel)
     report = dataclasses.replace(ask(circumstances=seen), policy_sha256=policy.sha256)
     if audit_log is not None:
-        audit_log.append(report, now=now)
+        audit_log.append(report, now=seen.now)
     if memory is not None:
-        memory.remember(report, now=now)
+        memory.remember(report, now=seen.now)
     return report
 
 

@@ -8,9 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from wheelmark.errors import ConfigError
+
+Now = dt.datetime | Callable[[], dt.datetime]
+"""The verifier's clock, with a zone; or what tells the time when it is asked, which is after the memory was read: another
+verification that ends meanwhile, and is remembered, does not make this one's clock look as if it were behind."""
+
+
+def machine_clock() -> dt.datetime:
+    """What this machine's clock says."""
+    return dt.datetime.now(dt.UTC)
+
+
+def time_of(now: Now) -> dt.datetime:
+    """The time that is given, or that is told."""
+    return now if isinstance(now, dt.datetime) else now()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

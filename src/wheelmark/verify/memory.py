@@ -22,7 +22,7 @@ from typing import Any
 from wheelmark import digests, strictjson
 from wheelmark.errors import ConfigError, InputError
 from wheelmark.trust import state
-from wheelmark.verify.circumstances import Circumstances
+from wheelmark.verify.circumstances import Circumstances, Now, time_of
 from wheelmark.verify.verdict import Accepted, Report
 
 SCHEMA = "https://wheelmark.dev/memory/v1"
@@ -51,8 +51,8 @@ class Memory:
         """
         return cls(state.state_directory() / "memory")
 
-    def circumstances(self, now: dt.datetime, channel: str = "") -> Circumstances:
-        """The circumstances of an evaluation at ``now``.
+    def circumstances(self, now: Now, channel: str = "") -> Circumstances:
+        """The circumstances of an evaluation at ``now``; a clock is asked after the memory was read.
 
         Raises:
             ConfigError: The clock has no zone (``clock-zone``), others can enter the directory, or a file in it is
@@ -60,9 +60,8 @@ class Memory:
         """
         if os.path.lexists(self._directory):
             state.check_private(self._directory)
-        return Circumstances(
-            now=now, channel=channel, last_seen=self._last_seen(), sequences=self._sequences()
-        )
+        last_seen, sequences = self._last_seen(), self._sequences()
+        return Circumstances(now=time_of(now), channel=channel, last_seen=last_seen, sequences=sequences)
 
     def remember(self, report: Report, *, now: dt.datetime) -> None:
         """Learn from a report in which everything was accepted; from another one, nothing.

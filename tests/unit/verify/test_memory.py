@@ -168,3 +168,16 @@ def test_the_memory_of_this_machine_is_in_its_state(tmp_path: Path, monkeypatch:
     Memory.of_this_machine().remember(report(accepted("demo/prod", 1)), now=NOW)
     assert (tmp_path / "state" / "memory" / SEQUENCES).exists()
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_clock_is_asked_after_the_memory_was_read(folder: Path) -> None:
+    """A verification that ends meanwhile, in another process, does not make this one's clock look as if it were behind."""
+    memory = Memory(folder)
+
+    def clock() -> dt.datetime:
+        memory.remember(report(accepted()), now=NOW + dt.timedelta(milliseconds=20))
+        return NOW
+
+    seen = memory.circumstances(clock)
+    assert (seen.now, seen.last_seen) == (NOW, None)
+    assert memory.circumstances(NOW).last_seen == NOW + dt.timedelta(milliseconds=20)
