@@ -24,18 +24,20 @@ import datetime as dt
 import os
 import sys
 import syslog
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
+from typing import Any
 
 from wheelmark import digests, strictjson
 from wheelmark.deploy.hookconfig import SYSTEM, HookConfig, load_hook_config
+from wheelmark.deploy.hookoutput import check_output
 from wheelmark.deploy.storage import EngineImage, image_of_container
 from wheelmark.deploy.store import EvidenceStore, ImageEvidence
 from wheelmark.errors import INTERRUPTS, ConfigError, InputError, RejectedError, WheelmarkError
 from wheelmark.oci import types
 from wheelmark.verify import AuditLog, Memory, alone
-from wheelmark.verify.circumstances import Now, machine_clock, time_of
+from wheelmark.verify.circumstances import Circumstances, Now, machine_clock, time_of
 from wheelmark.verify.facts import Examiner
 from wheelmark.verify.imagefacts import ImageFacts
 from wheelmark.verify.policy import Kind, Policy, load_policy, permissions
@@ -45,6 +47,8 @@ MODULE = "wheelmark.deploy.hook"
 _STATE_LIMITS = strictjson.Limits(size=4 << 20, depth=8, items=10_000, string=1 << 20)
 _UID_MAP = Path("/proc/self/uid_map")
 _OVERFLOW = Path("/proc/sys/kernel/overflowuid")
+_TOLERANCE = dt.timedelta(seconds=60)
+"""A machine may start within a second what another one signed in it, and their clocks differ by what NTP leaves."""
 _SHOWN = 1000
 """Characters of a line in syslog."""
 
@@ -55,6 +59,7 @@ class Container:
 
     id: str
     bundle: Path
+    annotations: Mapping[str, Any]
 
 
 def read_state(data: bytes) -> Container:
@@ -70,7 +75,10 @@ def read_state(data: bytes) -> Container:
     found, bundle = value.get("id"), value.get("bundle")
     if not isinstance(found, str) or not isinstance(bundle, str) or not found or not bundle.startswith("/"):
         raise InputError("the runtime names no container or no bundle", reason="hook-state")
-    return Container(id=found, bundle=Path(bundle))
+    annotations = value.get("annotations") or {}
+    if not isinstance(annotations, dict):
+        raise InputError("the container's annotations are no object", reason="hook-state")
+    return Container(id=found, bundle=Path(bundle), annotations=annotations)
 
 
 def decide(state: bytes, config: HookConfig, *, now: Now) -> Report:
@@ -94,9 +102,14 @@ def decide(state: bytes, config: HookConfig, *, now: Now) -> Report:
     except BaseException as error:  # noqa: BLE001 - row 44: a panic of a library is a refusal too
         report = question.refused("library", f"{type(error).__name__}: {str(error)[:300]}")
     try:
-        AuditLog(config.log).append(report, now=question.time())  # 5
         if question.memory is not None:
             question.memory.remember(report, now=question.time())
+    except ConfigError as error:
+        report = question.refused(error.reason, error.what)
+    try:
+        AuditLog(config.log).append(
+            report, now=question.time()
+        )  # 5: the last thing that can refuse, so that the line says what was answered
     except ConfigError as error:
         verdict = refusal(question.subject, error.reason, error.what)
         return dataclasses.replace(report, verdicts=(*report.verdicts, verdict))
@@ -120,16 +133,32 @@ class _Question:
     def answer(self, state: bytes) -> Report:
         container = read_state(state)
         self.subject = f"container {container.id[:12]}"
+        check_output(container.annotations)
         image = image_of_container(container.id, container.bundle, storage=self.config.storage)  # 2
         self.subject = f"{self.subject} of {image.label}"
         if (allowed := _allowed(image, self.config, self.subject, self.time)) is not None:  # 3
             return Report(path=self.subject, policy="", verdicts=(allowed,))
         store = EvidenceStore(self.config.store)
-        evidence = _evidence(image, store)
+        kept = _evidence(image, store)
         policy = load_policy(self.config.policy, strict=True)  # 4
-        facts = image_facts(evidence, path=self.subject)
-        self.memory = store.memory()
+        self.memory = memory = store.memory()
         examiner = Examiner(policy.roots, policy.keys, cache=store.cache())
+        # One configuration may have been pulled under several manifests: what any of them is accepted by, the image is.
+        circumstances = dataclasses.replace(
+            memory.circumstances(self.time, self.config.channel), tolerance=_TOLERANCE
+        )
+        reports = [self._judge(image, evidence, policy, examiner, circumstances) for evidence in kept]
+        return next((report for report in reports if report.accepted), reports[0])
+
+    def _judge(
+        self,
+        image: EngineImage,
+        evidence: ImageEvidence,
+        policy: Policy,
+        examiner: Examiner,
+        circumstances: Circumstances,
+    ) -> Report:
+        facts = image_facts(evidence, path=self.subject)
         sources = [
             alone.Source(name=f"sha256:{sha256}", read=lambda data=data: data, meant=True)  # type: ignore[misc]
             for sha256, data in evidence.bundles.items()
@@ -140,7 +169,7 @@ class _Question:
             alone.examine_sources(sources, examiner),
             policy,
             examiner=examiner,
-            circumstances=self.memory.circumstances(self.time, self.config.channel),
+            circumstances=circumstances,
         )
         more = _host_refusals(self.subject, facts, image, policy, self.config)
         return Report(
@@ -175,14 +204,13 @@ def _allowed(
     return None
 
 
-def _evidence(image: EngineImage, store: EvidenceStore) -> ImageEvidence:
-    for sha256, manifest in image.manifests.items():
-        found = store.find(sha256)
-        if found is None:
-            continue
-        if found.manifest != manifest or found.config != image.config:
-            raise RejectedError(f"{image.label} is not what was verified", reason="hook-storage")
-        return found
+def _evidence(image: EngineImage, store: EvidenceStore) -> list[ImageEvidence]:
+    """What is kept of the image, for each manifest under which it was pulled; at least one."""
+    kept = [found for sha256 in image.manifests if (found := store.find(sha256)) is not None]
+    if any(found.manifest != image.manifests[found.sha256] or found.config != image.config for found in kept):
+        raise RejectedError(f"{image.label} is not what was verified", reason="hook-storage")
+    if kept:
+        return kept
     known = ", ".join(f"sha256:{item}" for item in image.manifests)
     raise RejectedError(
         f"{image.label} was not verified on this machine: {known} is not in {store.directory}",

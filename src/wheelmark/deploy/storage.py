@@ -7,7 +7,7 @@ together by digests, so that records that contradict each other are a refusal:
 2. -> the image's id -> its record (``images.json``), which lists manifests by digest: their bytes are hashed,
 3. -> a manifest that names the image's id as its configuration's digest: the configuration's bytes are hashed,
 4. the container's own layer stands on layers (``layers.json``) whose uncompressed digests are the configuration's
-   ``rootfs.diff_ids``, and on no other; the root in the bundle's ``config.json`` is that layer.
+   ``rootfs.diff_ids``, and on no other; the root in the bundle's ``config.json`` is that layer, and no mount hides it.
 
 What the engine unpacked is not hashed again: it did so when it unpacked (see ``docs/deploying-images.md``).
 Source: github.com/containers/storage, ``containers.go``, ``images.go``, ``layers.go``, of versions 1.43 to 1.57.
@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from wheelmark import digests, strictjson
+from wheelmark.deploy.hookoutput import check_output
 from wheelmark.errors import InputError, RejectedError
 from wheelmark.oci import types
 from wheelmark.plainfiles import read_bounded
@@ -75,7 +77,10 @@ def image_of_container(container: str, bundle: Path, *, storage: Sequence[Path] 
     driver, root = _driver_and_root(bundle)
     if not _ID.fullmatch(container) or not driver:
         _no_image(container, f"its bundle {bundle} lies in no containers-storage")
+    if not storage and bundle.parts[-2] != container:
+        _no_image(container, f"its bundle {bundle} is another container's")
     folders = [_Storage(place, driver) for place in (storage or (root,))]
+    places = [place / driver for place in (storage or (root,))]
     for folder in folders:
         if (record := folder.container(container)) is not None:
             break
@@ -97,7 +102,7 @@ def image_of_container(container: str, bundle: Path, *, storage: Sequence[Path] 
     if not isinstance(layer, str) or not _ID.fullmatch(layer):
         _contradiction(f"container {container[:12]} has no layer")
     _check_layers(folders, layer, found)
-    _check_root(bundle, layer)
+    _check_spec(bundle, layer, places)
     return found
 
 
@@ -187,15 +192,34 @@ def _check_layers(folders: Sequence[_Storage], layer: str, image: EngineImage) -
         _contradiction(f"the container's layer {layer[:12]} does not stand on the layers of {image.label}")
 
 
-def _check_root(bundle: Path, layer: str) -> None:
-    """What the runtime is told to make the root is that layer."""
+def _check_spec(bundle: Path, layer: str, places: Sequence[Path]) -> None:
+    """What the runtime is told to make the root is that layer, in the engine's own folders, and nothing is put over it."""
     spec = strictjson.load_object(
         read_bounded(bundle / "config.json", _SPEC.size), what="the bundle's config.json", limits=_SPEC
     )
     root = spec.get("root")
     path = root.get("path") if isinstance(root, dict) else None
-    if not isinstance(path, str) or layer not in path.split("/"):
+    if not isinstance(path, str) or not _is_of_layer(path, layer, places):
         _contradiction(f"the bundle's root {str(path)[:200]!r} is not the container's layer")
+    mounts = spec.get("mounts") or []
+    if not isinstance(mounts, list) or not all(isinstance(item, dict) for item in mounts):
+        _contradiction("the mounts of the bundle are no list of mounts")
+    for item in mounts:
+        place = item.get("destination")
+        if not isinstance(place, str) or posixpath.normpath(f"/{place}").lstrip("/") == "":
+            _contradiction(f"a mount at {str(place)[:200]!r} would hide the image")
+    annotations = spec.get("annotations") or {}
+    if not isinstance(annotations, dict):
+        _contradiction("the annotations of the bundle are no object")
+    check_output(annotations)
+
+
+def _is_of_layer(path: str, layer: str, places: Sequence[Path]) -> bool:
+    """Whether a path is the layer's own (``DRIVER/LAYER/merged``, ``DRIVER/dir/LAYER``), below one of these."""
+    if not path.startswith("/") or ".." in path.split("/"):
+        return False
+    below = [Path(path).relative_to(place).parts for place in places if Path(path).is_relative_to(place)]
+    return any(layer in parts for parts in below)
 
 
 def _records(path: Path) -> list[Mapping[str, Any]]:

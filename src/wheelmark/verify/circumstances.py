@@ -41,8 +41,14 @@ class Circumstances:
     """The channel that the artifact is wanted for; empty for none."""
     last_seen: dt.datetime | None = None
     """The latest time that this machine saw, on its clock or signed: a clock behind it is wrong."""
+    tolerance: dt.timedelta = dt.timedelta(0)
+    """How far the clock may be behind a signed time or ``last_seen``: none, but where two clocks of one machine room meet (the hook)."""
     sequences: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """``<project>/<channel>`` -> the highest sequence number of a promotion accepted here: a lower one is a rollback."""
+
+    def is_behind(self, time: dt.datetime) -> bool:
+        """Whether the clock is behind a time that has been."""
+        return self.now + self.tolerance < time
 
     def __post_init__(self) -> None:
         if self.now.tzinfo is None:

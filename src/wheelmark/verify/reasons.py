@@ -193,6 +193,7 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
         "Container start": {
             "hook-no-image": "The container is of no image that the engine keeps.",
             "hook-unknown-image": "The container's image was not verified on this machine.",
+            "hook-output": "The container's annotations would lead what hooks say into a file of its choice.",
             "hook-storage": "The engine's records of a container and its image contradict each other.",
             "store-changed": "What the evidence store keeps of an image is torn or was changed.",
             "engine-digest": "The container engine keeps what it was given under another digest.",

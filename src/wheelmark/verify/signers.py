@@ -54,7 +54,7 @@ def judge_signer(
             "signer-not-allowed",
             f"signer {found[0].name!r} is not one of those that count here: {_list(allowed)}",
         )
-    if circumstances.now < facts.time:
+    if circumstances.is_behind(facts.time):
         return (
             "clock-behind",
             f"signed at {facts.time.isoformat()}, the clock says {circumstances.now.isoformat()}: one is wrong",

@@ -15,6 +15,7 @@ import imaging
 from wheelmark import digests
 from wheelmark.deploy.hook import image_facts, main, read_state
 from wheelmark.deploy.hookconfig import HookConfig, load_hook_config, read_hook_config
+from wheelmark.deploy.hookoutput import check_output
 from wheelmark.deploy.hooksetup import (
     FILE,
     SYSTEM_HOOKS,
@@ -93,6 +94,12 @@ class Engine:
         records = json.loads(self.path(kind).read_bytes())
         change(records)
         self.path(kind).write_text(json.dumps(records), encoding="utf-8")
+
+    def spec(self, change: Callable[[dict[str, Any]], object]) -> None:
+        path = self.bundle / "config.json"
+        value = json.loads(path.read_bytes())
+        change(value)
+        path.write_text(json.dumps(value), encoding="utf-8")
 
     def refused(self, container: str = CONTAINER, **options: Any) -> str:
         with pytest.raises(WheelmarkError) as caught:
@@ -271,7 +278,51 @@ def test_a_state_that_is_none(data: bytes, reason: str) -> None:
 
 def test_what_an_annotation_says_is_not_looked_at() -> None:
     said = {"id": "a", "bundle": "/x", "annotations": {"dev.wheelmark.skip": "true"}}
-    assert read_state(json.dumps(said).encode()) == read_state(b'{"id": "a", "bundle": "/x"}')
+    found = read_state(json.dumps(said).encode())
+    assert (found.id, found.bundle) == ("a", Path("/x"))
+    check_output(found.annotations)
+
+
+@pytest.mark.parametrize("name", ["run.oci.hooks.stdout", "run.oci.hooks.stderr", "run.oci.hooks.later"])
+def test_an_annotation_that_leads_the_output_of_hooks_elsewhere(engine: Engine, name: str) -> None:
+    with pytest.raises(RejectedError) as caught:
+        check_output({"some": "", name: "/etc/cron.d/x"})
+    assert caught.value.reason == "hook-output"
+    engine.spec(lambda spec: spec.update(annotations={name: "/x"}))
+    assert engine.refused() == "hook-output"
+
+
+@pytest.mark.parametrize("place", ["/", "//", "/.", "/x/..", "", ".", "x/../..", 7, None])
+def test_a_mount_that_would_hide_the_image(engine: Engine, place: object) -> None:
+    engine.spec(lambda spec: spec.update(mounts=[{"destination": "/proc"}, {"destination": place}]))
+    assert engine.refused() == "hook-storage"
+
+
+def test_mounts_below_the_root_are_the_operator_s(engine: Engine) -> None:
+    engine.spec(lambda spec: spec.update(mounts=[{"destination": "/proc"}, {"destination": "/data/../x"}]))
+    assert image_of_container(CONTAINER, engine.bundle).image_id == engine.image_id
+
+
+@pytest.mark.parametrize("key", ["mounts", "annotations"])
+def test_a_bundle_whose_parts_are_of_another_kind(engine: Engine, key: str) -> None:
+    engine.spec(lambda spec: spec.update({key: "x"}))
+    assert engine.refused() == "hook-storage"
+
+
+@pytest.mark.parametrize(
+    "root", ["/elsewhere/{layer}/merged", "{root}/overlay/x/../{layer}/merged", "{root}/{layer}"]
+)
+def test_a_root_that_only_looks_like_the_layer_s(engine: Engine, root: str) -> None:
+    path = root.format(layer=LAYER, root=engine.root)
+    engine.spec(lambda spec: spec.update(root={"path": path}))
+    assert engine.refused() == "hook-storage"
+
+
+def test_the_bundle_of_another_container(engine: Engine) -> None:
+    other = engine.bundle.parents[1] / ("d" * 64) / "userdata"
+    other.mkdir(parents=True)
+    (other / "config.json").write_bytes((engine.bundle / "config.json").read_bytes())
+    assert engine.refused(bundle=other) == "hook-no-image"
 
 
 def test_a_configuration_is_read_back_as_it_was_written() -> None:

@@ -224,6 +224,8 @@ def test_a_clock_behind_what_this_machine_saw_is_refused(bench: Bench) -> None:
     seen = Circumstances(now=NOW, last_seen=NOW + dt.timedelta(microseconds=1))
     assert bench.refuses(at=seen) == {"clock-behind"}
     bench.accepts(at=Circumstances(now=NOW, last_seen=NOW))
+    minute = dt.timedelta(minutes=1)
+    bench.accepts(at=Circumstances(now=NOW, last_seen=NOW + minute, tolerance=minute))
 
 
 def test_a_clock_without_a_zone_is_no_clock() -> None:

@@ -21,7 +21,7 @@ def check_bytes(question: Question, trail: Trail) -> None:
 def check_clock(circumstances: Circumstances, trail: Trail) -> None:
     """The clock is not behind what this machine has seen; signed times are compared where signers are judged."""
     now, last = circumstances.now, circumstances.last_seen
-    if last is not None and now < last:
+    if last is not None and circumstances.is_behind(last):
         text = f"the clock says {now.isoformat()}, and this machine has seen {last.isoformat()}: one of them is wrong"
         trail.refuse("clock", text, reason="clock-behind", rule="always")
     trail.settle("clock", f"it is {now.isoformat()}", rule="always")
