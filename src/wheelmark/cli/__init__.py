@@ -76,7 +76,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             # Names come from outside: one that this terminal cannot say must not end a command.
             stream.reconfigure(errors="backslashreplace")
     words = sys.argv[1:] if argv is None else list(argv)
-    args = build_parser(words[0] if words else "").parse_args(words)
+    try:
+        args = build_parser(words[0] if words else "").parse_args(words)
+    except KeyboardInterrupt:
+        print("wheelmark: interrupted; nothing was begun", file=sys.stderr)
+        return int(Exit.INTERRUPTED)
+    return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    """Run a command that was understood."""
     try:
         with _terminated_as_interrupted():
             return _delivered(int(args.run(args)))

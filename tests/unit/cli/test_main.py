@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,32 @@ def test_a_line_that_makes_no_sense(arguments: list[str], capsys: pytest.Capture
     said = capsys.readouterr()
     assert said.err.startswith("usage: wheelmark")
     assert said.out == ""
+
+
+def test_interrupted_while_the_command_line_is_read(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Modules are imported then; nobody wants to see which."""
+
+    def interrupted(_name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("importlib.import_module", interrupted)
+    assert main(["pull"]) == Exit.INTERRUPTED
+    assert capsys.readouterr().err == "wheelmark: interrupted; nothing was begun\n"
+
+
+def test_a_program_that_calls_main_keeps_its_own_sigterm(capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["check", "--json", "/no/such/project"]) != 0
+    assert signal.getsignal(signal.SIGTERM) == before
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        assert main(["check", "--json", "/no/such/project"]) != 0
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert capsys.readouterr().out
 
 
 def test_the_reference_page_says_how_usage_errors_are_told() -> None:
