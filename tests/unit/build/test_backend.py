@@ -1,6 +1,7 @@
 import hashlib
 import importlib.metadata
 import os
+import shlex
 import tarfile
 import tomllib
 from pathlib import Path
@@ -189,3 +190,18 @@ def test_the_workflow_builds_every_row_that_this_route_has() -> None:
     ]
     named = line.partition("[")[2].rstrip("]").split(", ")
     assert named == [row["target"] for row in rows if row["host"] == "x86_64"]
+
+
+def test_no_page_gives_pip_a_folder_that_it_takes_for_a_name_of_the_index() -> None:
+    """``pip wheel kernels`` fetches the project of that name; a folder is one to pip only with a ``/`` in it, or as ``.``."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "kernels").glob("*.md")]
+    lines = [
+        line.removeprefix("$ ")
+        for page in pages
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if line.startswith(("$ python3 -m pip ", "$ pip "))
+    ]
+    assert any("pip wheel ./kernels" in line for line in lines)
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    for line in lines:
+        assert not folders & set(shlex.split(line, comments=True)), line
