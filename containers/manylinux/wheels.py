@@ -272,7 +272,7 @@ def engine_settings(cache: Path) -> dict[str, str]:
     """Environment variables for podman, unless the caller has a configuration of his own (``CONTAINERS_CONF``).
 
     By default podman asks for higher limits than a process in a container may have, and for a journal and a systemd that are
-    not there.
+    not there; and it takes crun before runc, which ends where control groups of both versions are mounted.
     """
     if os.environ.get("CONTAINERS_CONF"):
         return {}
@@ -284,9 +284,10 @@ def engine_settings(cache: Path) -> dict[str, str]:
     ]
     path = cache / "containers.conf"
     path.parent.mkdir(parents=True, exist_ok=True)
+    runtime = 'runtime = "runc"\n' if shutil.which("runc") else ""
     path.write_text(
         f'[containers]\ndefault_ulimits = [{", ".join(limits)}]\nlog_driver = "k8s-file"\n'
-        '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n',
+        f'[engine]\n{runtime}cgroup_manager = "cgroupfs"\nevents_logger = "file"\n',
         encoding="utf-8",
     )
     return {"CONTAINERS_CONF": str(path)}
