@@ -84,14 +84,7 @@ def _alone(host: Host) -> tuple[float, float]:
             done = host.podman("--hooks-dir", aside, *command)
             if done.code:
                 raise SystemExit(f"podman {command[0]} ended with {done.code}\n{done.err}")
-    command = [
-        sys.executable,
-        "-I",
-        "-m",
-        "wheelmark.deploy.hook",
-        "--config",
-        str(host.folder / "hook.toml"),
-    ]
+    command = ["/bin/sh", str(host.setup().launcher_path)]
     return _timed(command, kept.read_bytes())
 
 

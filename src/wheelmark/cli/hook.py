@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from wheelmark.cli import kept
 
 if TYPE_CHECKING:
+    from wheelmark.deploy.hookconfig import HookConfig
     from wheelmark.deploy.hooksetup import Setup
 
 NAME = "hook"
@@ -58,6 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="DIGEST=WHY",
         help="an image that starts without being judged: the pause container (may be given more than once)",
+    )
+    install.add_argument(
+        "--reset", action="store_true", help="do not keep what the configuration that is there says"
+    )
+    install.add_argument(
+        "--replace", action="store_true", help="write over a file in the folder of hooks that is none of ours"
     )
     install.add_argument(
         "--dry-run", action="store_true", help="check everything, print every file, write nothing"
@@ -134,9 +141,10 @@ def run(args: argparse.Namespace) -> int:
         return int(Exit.CONFIG if found else Exit.OK)
     if args.dry_run:
         hooksetup.check_parts(setup)
+        hooksetup.check_place(setup, replace=args.replace)
         before = {path: hooksetup.standing(path, text) for path, text in setup.files().items()}
     else:
-        before = hooksetup.install(setup)
+        before = hooksetup.install(setup, replace=args.replace)
     words = [
         f"{path}: {'unchanged' if how is hooksetup.Standing.SAME else 'would be written' if args.dry_run else 'written'}"
         for path, how in before.items()
@@ -158,7 +166,13 @@ def _setup(args: argparse.Namespace) -> Setup:
 
     make = hooksetup.rootless_setup if args.rootless else hooksetup.system_setup
     config = hooksetup.default_config(getattr(args, "policy", Path("policy.toml")), store=args.store)
+    config_path = args.config.absolute() if args.config else make(config).config_path
     if args.action == "install":
+        kept_config = None if args.reset else _kept(config_path)
+        if kept_config is not None:
+            config = dataclasses.replace(
+                kept_config, policy=config.policy, store=config.store if args.store else kept_config.store
+            )
         allow: dict[str, str] = {}
         for text in args.allow:
             digest, _, why = text.partition("=")
@@ -170,15 +184,15 @@ def _setup(args: argparse.Namespace) -> Setup:
         config = dataclasses.replace(
             config,
             log=(args.log or config.log).absolute(),
-            targets=tuple(args.target),
-            channel=args.channel,
-            storage=tuple(path.absolute() for path in args.storage),
-            allow=allow,
+            targets=tuple(args.target) or config.targets,
+            channel=args.channel or config.channel,
+            storage=tuple(path.absolute() for path in args.storage) or config.storage,
+            allow=allow or config.allow,
         )
     setup = make(
         config,
         hooks=args.hooks_dir.absolute() if args.hooks_dir else None,
-        config_path=args.config.absolute() if args.config else None,
+        config_path=config_path,
     )
     if args.action == "install":
         return setup
@@ -186,6 +200,13 @@ def _setup(args: argparse.Namespace) -> Setup:
         return dataclasses.replace(setup, config=load_hook_config(setup.config_path))
     except ConfigError:
         return setup  # reported by status
+
+
+def _kept(path: Path) -> HookConfig | None:
+    """The configuration that an installation before this one left; what is there and is none is an error."""
+    from wheelmark.deploy.hookconfig import load_hook_config
+
+    return load_hook_config(path) if path.exists() else None
 
 
 def _say(args: argparse.Namespace, value: object, lines: list[str]) -> None:

@@ -31,6 +31,7 @@ from typing import Any
 
 from wheelmark import digests, strictjson
 from wheelmark.deploy.hookconfig import SYSTEM, HookConfig, load_hook_config
+from wheelmark.deploy.hooklauncher import ACCEPTED, FLAG
 from wheelmark.deploy.hookoutput import check_output
 from wheelmark.deploy.storage import EngineImage, image_of_container
 from wheelmark.deploy.store import EvidenceStore, ImageEvidence
@@ -279,6 +280,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="store_true",
         help="installed for a rootless engine, whose hooks run in a user namespace",
     )
+    parser.add_argument(
+        FLAG, action="store_true", help=f"started by the launcher, which takes {ACCEPTED} alone for a yes"
+    )
     args = parser.parse_args(arguments)
     try:
         with _namespace(rootless=args.rootless):
@@ -288,7 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for verdict in report.verdicts:
                 if not isinstance(verdict, Accepted):
                     _tell(f"{verdict.subject}: {verdict.reason}: {verdict.text}")
-            return int(report.exit_code)
+            return ACCEPTED if args.launched and report.accepted else int(report.exit_code)
     except WheelmarkError as error:
         _tell(f"a container: {error.reason}: {error.what}")
         return int(error.exit_code)

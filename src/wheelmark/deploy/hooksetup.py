@@ -15,9 +15,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import wheelmark
 from wheelmark.deploy import hookconfig
+from wheelmark.deploy.hookcode import check_code
 from wheelmark.deploy.hookconfig import HookConfig, load_hook_config
+from wheelmark.deploy.hooklauncher import FILE as FILE_OF_LAUNCHER
+from wheelmark.deploy.hooklauncher import SHELL, launcher
 from wheelmark.deploy.store import EvidenceStore, default_store
 from wheelmark.errors import ConfigError, StateError, WheelmarkError
 from wheelmark.trust import state
@@ -50,9 +52,18 @@ class Setup:
         """The file that tells the engine to run the hook."""
         return self.hooks / FILE
 
+    @property
+    def launcher_path(self) -> Path:
+        """What the engine runs, beside the hook's configuration."""
+        return self.config_path.with_name(FILE_OF_LAUNCHER)
+
     def files(self) -> dict[Path, str]:
-        """Every file that is written, in this order: the hook's configuration is there before the hook is."""
-        made = {self.config_path: self.config.as_toml(), self.hook_path: self.hook_json()}
+        """Every file that is written, in this order: what the hook needs is there before the hook is."""
+        made = {
+            self.config_path: self.config.as_toml(),
+            self.launcher_path: self.launcher(),
+            self.hook_path: self.hook_json(),
+        }
         if self.engine_config is not None:
             folders = json.dumps([str(SYSTEM_HOOKS), str(self.hooks)])
             made[self.engine_config] = (
@@ -60,15 +71,18 @@ class Setup:
             )
         return made
 
+    def launcher(self) -> str:
+        """The program: isolated from the environment and the working folder, which are the container's."""
+        command = [str(self.python), "-I", "-m", MODULE, "--config", str(self.config_path)]
+        return launcher([*command, *(["--rootless"] if self.rootless else [])])
+
     def hook_json(self) -> str:
-        """The engine's file: isolated from the environment and the working folder, which are the container's."""
-        # The whole path once more as argv[0]: by it an interpreter finds the environment that it is of.
-        arguments = [str(self.python), "-I", "-m", MODULE, "--config", str(self.config_path)]
+        """The engine's file. The shell is named, so that the launcher need not lie where programs may be run."""
         value = {
             "version": "1.0.0",
             "hook": {
-                "path": str(self.python),
-                "args": [*arguments, *(["--rootless"] if self.rootless else [])],
+                "path": SHELL,
+                "args": [SHELL, str(self.launcher_path)],
                 "env": ["PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", f"{state.VARIABLE}={state.state_path()}"],
                 "timeout": _TIMEOUT,
             },
@@ -119,25 +133,55 @@ def default_config(policy: Path, *, store: Path | None = None, log: Path | None 
     return HookConfig(policy=policy.absolute(), store=place, log=(log or place / "hook.log").absolute())
 
 
-def install(setup: Setup) -> dict[Path, Standing]:
+def install(setup: Setup, *, replace: bool = False) -> dict[Path, Standing]:
     """Write what is not as it should be; nothing where something stands in the way.
+
+    Args:
+        setup: What is to be there.
+        replace: Whether a file that is none of wheelmark's is written over.
 
     Returns:
         How each file stood before.
 
     Raises:
         ConfigError: Policy, interpreter or program could be written by others, or cannot be used.
-        StateError: A file cannot be written (``hook-write``).
+        StateError: A file cannot be written, or is somebody else's (``hook-write``).
     """
     check_parts(setup)
+    check_place(setup, replace=replace)
     EvidenceStore(setup.config.store, write=True).make()
     before = {path: standing(path, text) for path, text in setup.files().items()}
     for path, text in setup.files().items():
         if before[path] is not Standing.SAME:
             _write(path, text)
-    for path in (setup.config_path, setup.hook_path):
+    for path in (setup.config_path, setup.launcher_path, setup.hook_path):
         permissions.check_ownership(path)
     return before
+
+
+def check_place(setup: Setup, *, replace: bool = False) -> None:
+    """Refuse to write over a file of the engine's that is none of wheelmark's.
+
+    Raises:
+        StateError: ``hook-write``.
+    """
+    if replace or not os.path.lexists(setup.hook_path) or is_ours(setup.hook_path):
+        return
+    raise StateError(
+        f"{setup.hook_path} is none of wheelmark's",
+        fix="look at it; --replace writes over it, --hooks-dir names another folder",
+        reason="hook-write",
+    )
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file for the engine is one that an installation wrote, of this form or of the first."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        arguments = value["hook"]["args"]
+        return MODULE in arguments or Path(arguments[1]).name == FILE_OF_LAUNCHER
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def check_parts(setup: Setup) -> None:
@@ -154,8 +198,7 @@ def check_parts(setup: Setup) -> None:
             reason="hook-config",
         )
     load_policy(setup.config.policy, strict=True)
-    for path in (setup.python, Path(wheelmark.__file__), Path(__file__).with_name("hook.py")):
-        permissions.check_ownership(path)
+    check_code(setup.python)
 
 
 def standing(path: Path, text: str) -> Standing:
@@ -178,11 +221,11 @@ def uninstall(setup: Setup) -> tuple[Path, ...]:
         StateError: The engine's file is somebody else's, or cannot be removed (``hook-write``).
     """
     removed: list[Path] = []
-    for path in (setup.engine_config, setup.hook_path):
+    for path in (setup.engine_config, setup.hook_path, setup.launcher_path):
         if path is None or not os.path.lexists(path):
             continue
         try:
-            if path == setup.hook_path and MODULE not in path.read_text(encoding="utf-8"):
+            if path == setup.hook_path and not is_ours(path):
                 raise StateError(f"{path} is none of wheelmark's", fix="look at it", reason="hook-write")
             path.unlink()
         except (OSError, UnicodeDecodeError) as error:
@@ -204,7 +247,13 @@ def inspect(setup: Setup) -> Iterator[Finding]:
         return
     if said != json.loads(setup.hook_json()):
         yield Finding(
-            reason="hook-config", text=f"{setup.hook_path} says something else than it was installed with"
+            reason="hook-config",
+            text=f"{setup.hook_path} says something else than this version installs: wheelmark hook install",
+        )
+    if standing(setup.launcher_path, setup.launcher()) is not Standing.SAME:
+        yield Finding(
+            reason="hook-config",
+            text=f"{setup.launcher_path} is absent or not as this version installs it: wheelmark hook install",
         )
     if setup.engine_config is not None:
         wanted = setup.files()[setup.engine_config]

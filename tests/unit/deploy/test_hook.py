@@ -429,8 +429,9 @@ def test_the_engine_is_told_to_run_it_for_every_container(setup: Setup) -> None:
     assert value["when"] == {"always": True}
     assert value["stages"] == ["createRuntime"]
     assert value["hook"]["path"].startswith("/")
-    assert "-I" in value["hook"]["args"]
-    assert list(setup.files()) == [setup.config_path, setup.hook_path]
+    assert value["hook"]["args"] == ["/bin/sh", str(setup.launcher_path)]
+    assert " -I " in setup.launcher()
+    assert list(setup.files()) == [setup.config_path, setup.launcher_path, setup.hook_path]
 
 
 def test_an_installation_without_a_policy_is_refused_before_anything_is_written(
@@ -467,4 +468,9 @@ def test_the_example_is_what_an_installation_writes(monkeypatch: pytest.MonkeyPa
     made = dataclasses.replace(made, python=Path("/opt/wheelmark/bin/python"))
     assert (folder / FILE).read_text(encoding="utf-8") == made.hook_json()
     assert (folder / "hook.toml").read_text(encoding="utf-8") == config.as_toml()
-    assert list(made.files()) == [Path("/etc/wheelmark/hook.toml"), SYSTEM_HOOKS / FILE]
+    assert (folder / "hook.sh").read_text(encoding="utf-8") == made.launcher()
+    assert list(made.files()) == [
+        Path("/etc/wheelmark/hook.toml"),
+        Path("/etc/wheelmark/hook.sh"),
+        SYSTEM_HOOKS / FILE,
+    ]

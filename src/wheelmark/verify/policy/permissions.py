@@ -75,6 +75,25 @@ def check_folder(path: Path) -> None:
         pass
 
 
+def check_entry(path: Path, status: os.stat_result) -> None:
+    """Refuse one entry of a directory that was looked at: its owner and mode, and nothing on the way to it.
+
+    Args:
+        path: As the error names it.
+        status: Its own, links not followed.
+
+    Raises:
+        ConfigError: ``policy-permissions``.
+    """
+    if status.st_uid not in {0, os.geteuid(), *_ALSO.get()} or status.st_mode & _OTHERS_WRITE:
+        raise ConfigError(
+            f"{path} belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):04o}: others could write it",
+            cause="whoever can write code that decides, decides",
+            fix=f"chown {os.geteuid()} {path}; chmod go-w {path}",
+            reason=_REASON,
+        )
+
+
 def read_owned(path: Path, limit: int) -> bytes:
     """At most ``limit`` bytes of a file that ``check_ownership`` accepts; of that very file, whatever happens to the path.
 
