@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 NAME = "check"
-HELP = "validate wheelmark.toml and the kernel declarations, without building anything"
+HELP = "validate wheelmark.toml, the kernel declarations, image recipes and locks, without building anything"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +19,10 @@ def run(args: argparse.Namespace) -> int:
     """Read everything that a build would read first."""
     from wheelmark.build.kernels import declared_variants
     from wheelmark.config import find_declaration, load_declaration
+    from wheelmark.lock.fitting import check_fitting
 
     declaration = load_declaration(find_declaration(args.project))
+    check_fitting(declaration)
     sources = [
         declaration.root / declaration.project.source / path for path in declaration.kernels.declarations
     ]

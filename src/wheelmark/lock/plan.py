@@ -108,10 +108,11 @@ def plans(declaration: Declaration) -> tuple[LockPlan, ...]:
     Raises:
         ConfigError: ``pyproject.toml`` cannot be read or has a malformed requirement.
     """
-    return (*_pipeline_plans(declaration.root / "pyproject.toml"), *_payload_plans(declaration))
+    return (*_pipeline_plans(declaration.root / "pyproject.toml"), *payload_plans(declaration))
 
 
-def _payload_plans(declaration: Declaration) -> tuple[LockPlan, ...]:
+def payload_plans(declaration: Declaration) -> tuple[LockPlan, ...]:
+    """The lock files that a release is built from: run-time environments, and the one that compiles."""
     locks = declaration.locks
     needs = ("numpy", *declaration.project.dependencies)
     torch = f"torch=={locks.torch}"

@@ -74,7 +74,7 @@ def lock_files(
     """
     folder = declaration.root / FOLDER
     if check:
-        return tuple(_check(plan, folder / plan.name) for plan in plans(declaration))
+        return tuple(check_lock(plan, folder / plan.name) for plan in plans(declaration))
     uv = installer.require_uv()
     sources = read_sources().shared()
     folder.mkdir(exist_ok=True)
@@ -231,7 +231,7 @@ def _write(path: Path, plan: LockPlan, pins: tuple[Pin, ...]) -> LockResult:
     return LockResult(name=plan.name, path=path, state=state, packages=len(pins))
 
 
-def _check(plan: LockPlan, path: Path) -> LockResult:
+def check_lock(plan: LockPlan, path: Path) -> LockResult:
     """Whether a lock file fits its plan, without a network."""
     why, count = "", 0
     try:

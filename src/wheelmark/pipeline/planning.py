@@ -10,6 +10,7 @@ from wheelmark.build.kernels import declared_variants
 from wheelmark.build.native import find_compiler
 from wheelmark.config import TargetRow
 from wheelmark.errors import ConfigError, ToolError
+from wheelmark.lock.fitting import check_fitting
 from wheelmark.manifest import NotBuilt
 from wheelmark.pipeline.imageplan import NOT_ASKED, PlannedImage, plan_image
 from wheelmark.pipeline.workspace import Workspace
@@ -84,9 +85,10 @@ def make_plan(workspace: Workspace) -> Plan:
     Raises:
         ToolError: A target that was named, or any target or image with ``--release``, cannot be built here.
         ConfigError: Nothing at all can be built here (reason ``empty-matrix``), or an image recipe does not hold.
-        LockError: A lock that an image recipe names cannot be read.
+        LockError: A lock that an image recipe names cannot be read, or a lock does not fit the declaration (``lock-stale``).
     """
     declaration = workspace.declaration
+    check_fitting(declaration, images=workspace.images)
     rows = [row for row in declaration.targets if not workspace.named or row.target in workspace.named]
     sources = [workspace.source / path for path in declaration.kernels.declarations]
     plan = Plan(

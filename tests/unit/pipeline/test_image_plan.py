@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 import sample_project
-from wheelmark.errors import ToolError
+from wheelmark.cli import main
+from wheelmark.config.recipe import load_recipe
+from wheelmark.errors import LockError, ToolError
 from wheelmark.lock.debian import Machine, read_debian_lock
+from wheelmark.lock.debian.resolve import debian_inputs
 from wheelmark.manifest import NotBuilt
 from wheelmark.pipeline import NOT_ASKED, Workspace, imageplan, make_plan, next_steps, open_workspace
 from wheelmark.pipeline.imageplan import debian_source, plan_image
@@ -63,7 +66,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "lockfiles").mkdir()
     for name, locked in (("cpu", TORCH), ("default", TORCH), ("rocm", OTHER)):
         (root / f"lockfiles/runtime-{name}.txt").write_text(locked, encoding="utf-8")
-    data = (json.dumps(LOCK, indent=1, sort_keys=True) + "\n").encode()
+    debian = load_recipe(root / "containers/cpu-x86_64.toml").debian
+    assert debian is not None
+    fitting = {**LOCK, "inputs": debian_inputs(debian, "amd64")}
+    data = (json.dumps(fitting, indent=1, sort_keys=True) + "\n").encode()
     (root / "lockfiles/debian-amd64.json").write_bytes(data)
     monkeypatch.setattr(imageplan, "_machine", lambda: Machine(sources=(), keyring=Path("/none")))
     monkeypatch.delenv("WHEELMARK_DEBIAN_POOL", raising=False)
@@ -159,6 +165,26 @@ def test_a_release_needs_its_images(project: Path) -> None:
     with pytest.raises(ToolError) as caught:
         make_plan(workspace(project, release=True))
     assert caught.value.reason == "target-not-buildable"
+
+
+def test_locks_of_another_declaration(project: Path) -> None:
+    """A recipe or a requirement that changed after its lock was written; without images, Debian's does not count."""
+    recipe = project / "containers/cpu-x86_64.toml"
+    recipe.write_text(
+        recipe.read_text(encoding="utf-8").replace('["libc6"]', '["libc6", "zlib1g"]'), encoding="utf-8"
+    )
+    for name in ("cuda-sm90", "rocm-gfx942"):
+        (project / f"containers/{name}.toml").write_text(recipe.read_text(encoding="utf-8"), encoding="utf-8")
+    with pytest.raises(LockError) as caught:
+        make_plan(workspace(project))
+    assert (caught.value.reason, "debian-amd64.json" in caught.value.what) == ("lock-stale", True)
+    make_plan(workspace(project, images=False))
+    path = project / "lockfiles/runtime-cpu.txt"
+    path.write_text(f"# inputs: sha256:{'0' * 64}\n{path.read_text(encoding='utf-8')}", encoding="utf-8")
+    with pytest.raises(LockError) as caught:
+        make_plan(workspace(project, images=False))
+    assert (caught.value.reason, "runtime-cpu.txt" in caught.value.what) == ("lock-stale", True)
+    assert main(["check", str(project)]) == 8
 
 
 def test_the_lock_of_a_pool_that_lacks_one(project: Path) -> None:
