@@ -94,6 +94,8 @@ class LayerEntry:
     """Bytes of a file; zero of anything else."""
     link: str
     """Where a link leads, as it stands there."""
+    attributes: frozenset[str] = frozenset()
+    """Names of its extended attributes (``security.capability``)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -431,6 +433,12 @@ def _entry(header: _Header, records: Mapping[str, str]) -> LayerEntry:
         gid=_decimal(records["gid"]) if "gid" in records else header.gid,
         size=size,
         link=link,
+        attributes=frozenset(
+            key.removeprefix(prefix)
+            for key in records
+            for prefix in ("SCHILY.xattr.", "LIBARCHIVE.xattr.")
+            if key.startswith(prefix)
+        ),
     )
 
 

@@ -11,6 +11,8 @@ reason                          what was found
 ``contents-elf``                an ELF object that cannot be read
 ``contents-dangling``           a symbolic link that leads nowhere
 ``contents-setuid``             a file that runs with its owner's rights
+``contents-capability``         a file that brings capabilities along: setuid by another name
+``contents-replaced``           a file of a layer of ours that takes the place of one of a layer below
 ``contents-bytecode``           Python byte code
 ``contents-shell``              a shell
 ``contents-package-manager``    a program that installs others
@@ -121,12 +123,13 @@ class ImageContents:
     """Sorted by reason and path; none in a good image."""
 
 
-def inspect(layout: Path, digest: str) -> ImageContents:
+def inspect(layout: Path, digest: str, *, adding: int = 0) -> ImageContents:
     """Look into an image.
 
     Args:
         layout: The layout that holds it.
         digest: ``sha256:…`` of its manifest.
+        adding: How many of its uppermost layers are to add, and to replace nothing of those below.
 
     Raises:
         InputError: It is not there, malformed, or a blob is not what its digest says.
@@ -139,7 +142,7 @@ def inspect(layout: Path, digest: str) -> ImageContents:
     settings = json.loads(data).get("config") or {}
     with tempfile.TemporaryDirectory(prefix="wheelmark-contents-") as folder:
         look = _Look(config.platform.architecture, Path(folder))
-        look.read(opened, manifest)
+        look.read(opened, manifest, adding=adding)
     user, entrypoint = str(settings.get("User") or ""), tuple(settings.get("Entrypoint") or ())
     findings = [*look.findings(), *look.start(user, entrypoint or tuple(settings.get("Cmd") or ()))]
     writable, odd = look.writable(user, str(settings.get("WorkingDir") or "/"))
@@ -275,13 +278,18 @@ class _Look:
         self.preloaded: list[tuple[str, str]] = []
         self._notes: dict[str, bytes] = {}
         self._broken: list[Finding] = []
+        self._replaced: list[Finding] = []
 
-    def read(self, opened: Layout, manifest: ImageManifest) -> None:
+    def read(self, opened: Layout, manifest: ImageManifest, *, adding: int) -> None:
         """Every layer, bottom first."""
-        for item in manifest.layers:
+        for number, item in enumerate(manifest.layers, start=1):
             scanned = _scan(opened, item, self._machine, self._folder)
             below = self.tree.begin()
+            adds = number > max(1, len(manifest.layers) - adding)
             for entry in scanned.entries:
+                if adds and self.tree.replaces(entry, below):
+                    text = f"layer {number} puts another over the one of a layer below"
+                    self._replaced.append(Finding(reason="contents-replaced", path=entry.path, text=text))
                 self.tree.add(entry, below)
                 if entry.kind is Kind.FILE:
                     self.objects.pop(entry.path, None)
@@ -293,6 +301,7 @@ class _Look:
     def findings(self) -> Iterator[Finding]:
         """Everything besides how the image starts and who may write."""
         yield from (item for item in self._broken if item.path in self.tree.places)
+        yield from self._replaced
         yield from self._libraries()
         for path, place in self.tree.places.items():
             yield from self._one(path, place)
@@ -312,6 +321,9 @@ class _Look:
                 yield Finding(reason="contents-dangling", path=path, text=f"it leads to {place.link}")
         elif place.kind is Kind.FILE and place.mode & 0o6000:
             yield Finding(reason="contents-setuid", path=path, text=f"mode {place.mode:o}")
+        if "security.capability" in place.attributes:
+            text = "it brings capabilities along, whoever starts it"
+            yield Finding(reason="contents-capability", path=path, text=text)
         if path.endswith((".pyc", ".pyo")):
             yield Finding(reason="contents-bytecode", path=path, text="byte code is not reproducible")
         match = _PROGRAMS.fullmatch(path)

@@ -22,6 +22,7 @@ class Place:
     gid: int
     size: int
     link: str
+    attributes: frozenset[str] = frozenset()
 
     @property
     def is_shared(self) -> bool:
@@ -41,6 +42,13 @@ class Merged:
     def begin(self) -> frozenset[str]:
         """The paths of the layers below the one that comes now: what its whiteouts may remove."""
         return frozenset(self.places)
+
+    def replaces(self, entry: LayerEntry, below: frozenset[str]) -> bool:
+        """Whether an entry removes something of a lower layer, or takes its place: anything but two folders."""
+        if posixpath.basename(entry.path).startswith(_WHITEOUT):
+            return True
+        here = self.places.get(entry.path) if entry.path in below else None
+        return here is not None and (here.kind, entry.kind) != (Kind.FOLDER, Kind.FOLDER)
 
     def add(self, entry: LayerEntry, below: frozenset[str]) -> None:
         """Put an entry of a layer over what is there.
@@ -70,7 +78,13 @@ class Merged:
                 self.places[entry.path] = found
             return
         self.places[entry.path] = Place(
-            kind=entry.kind, mode=entry.mode, uid=entry.uid, gid=entry.gid, size=entry.size, link=entry.link
+            kind=entry.kind,
+            mode=entry.mode,
+            uid=entry.uid,
+            gid=entry.gid,
+            size=entry.size,
+            link=entry.link,
+            attributes=entry.attributes,
         )
 
     def _remove(self, paths: list[str]) -> None:

@@ -20,6 +20,7 @@ from wheelmark.oci.layer import Kind
 
 PLAIN, EXECUTABLE = 0o644, 0o755
 FOLDER, PRIVATE, SHARED = 0o755, 0o700, 0o1777
+_WHITEOUT = ".wh."
 _LONGEST_PATH = 1024
 
 
@@ -186,6 +187,13 @@ class Tree:
             raise BuildError(
                 f"layer {self.name}: {path[:200]!r} ({node.origin}) is no path of an image",
                 cause="paths are relative, printable, in their one spelling",
+                reason="image-path",
+            )
+        if any(part.startswith(_WHITEOUT) for part in parts):
+            raise BuildError(
+                f"layer {self.name}: {path[:200]!r} ({node.origin}) is the name of a whiteout",
+                cause="an engine would take it for the order to remove what a layer below has there",
+                fix="drop it, or leave out what brings it",
                 reason="image-path",
             )
         earlier = self._nodes.setdefault(path, node)

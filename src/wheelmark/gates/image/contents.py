@@ -23,6 +23,8 @@ from wheelmark.oci import types
 
 NAME = "image-contents"
 _NEEDED = "contents-needed"
+_ADDING = 2
+"""Dependencies and payload: neither changes the operating system, nor the second the first."""
 _PYTHON = frozenset({"dependency", "wheel"})
 
 
@@ -33,7 +35,7 @@ def run(context: ImageContext) -> Evidence:
         LockError: The Debian lock is malformed.
     """
     try:
-        found = inspect(context.layout, f"sha256:{context.sha256}")
+        found = inspect(context.layout, f"sha256:{context.sha256}", adding=_ADDING)
         problems, lacking = [], []
         for item in found.findings:
             text = f"{item.path}: {item.text}" if item.path else item.text

@@ -34,7 +34,7 @@ LIBRARIES = tuple(
 )
 
 
-def look(folder: Path, *layers: tuple[Entry, ...], **config: Any) -> ImageContents:
+def look(folder: Path, *layers: tuple[Entry, ...], adding: int = 0, **config: Any) -> ImageContents:
     """Look into an image of these layers."""
 
     def change(value: dict[str, Any]) -> None:
@@ -44,7 +44,7 @@ def look(folder: Path, *layers: tuple[Entry, ...], **config: Any) -> ImageConten
     writer = LayoutWriter(folder)
     made = draft.write(writer)
     writer.finish([made])
-    return inspect(folder, made.digest)
+    return inspect(folder, made.digest, adding=adding)
 
 
 def findings(folder: Path, *entries: Entry, **config: Any) -> list[tuple[str, str]]:
@@ -81,6 +81,30 @@ def test_a_good_image(tmp_path: Path) -> None:
 )
 def test_what_should_not_be_there(tmp_path: Path, entry: Entry, reason: str) -> None:
     assert findings(tmp_path, entry) == [(reason, entry.name)]
+
+
+def test_a_capability_is_setuid_by_another_name(tmp_path: Path) -> None:
+    record = b" SCHILY.xattr.security.capability=\x01\0\0\x02\x80\0\0\0" + bytes(12) + b"\n"
+    header = Entry(name="x", kind=b"x", data=str(len(record) + 2).encode() + record)
+    tool = Entry(name="usr/bin/tool", data=b"#!", mode=0o755)
+    assert findings(tmp_path / "one", header, tool) == [("contents-capability", "usr/bin/tool")]
+    inert = imaging.pax(("SCHILY.xattr.user.note", "x"))
+    assert findings(tmp_path / "other", inert, tool) == []
+
+
+def test_a_layer_that_is_to_add_and_replaces(tmp_path: Path) -> None:
+    above = (
+        Entry(name="usr", kind=b"5", mode=0o755),
+        Entry(name="usr/bin/python3", data=b"#!other", mode=0o755),
+        Entry(name="usr/bin/new", data=b"#!", mode=0o755),
+    )
+    found = look(tmp_path / "two", GOOD, above, adding=1)
+    assert [(item.reason, item.path) for item in found.findings] == [("contents-replaced", "usr/bin/python3")]
+    assert look(tmp_path / "base", GOOD, above).findings == ()
+    gone = (Entry(name="usr/bin/.wh.python3"),)
+    assert look(tmp_path / "gone", GOOD, gone, above, adding=1).findings == ()
+    found = look(tmp_path / "removed", GOOD, gone, above, adding=2)
+    assert [item.path for item in found.findings] == ["usr/bin/.wh.python3"]
 
 
 def test_shared_folders_and_the_home_may_be_written(tmp_path: Path) -> None:

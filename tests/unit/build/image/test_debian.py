@@ -118,6 +118,14 @@ def test_two_packages_may_not_differ_about_a_path(tmp_path: Path) -> None:
     assert caught.value.reason == "image-conflict"
 
 
+def test_the_name_of_a_whiteout(tmp_path: Path) -> None:
+    """An engine would remove what a layer below has there."""
+    for name in (".wh.passwd", "etc/.wh.passwd", "etc/.wh..wh..opq", "etc/.wh.x/y"):
+        with pytest.raises(BuildError) as caught:
+            unpacked(tmp_path, Draft(entries=(Entry(name=name, data=b"1"),)))
+        assert (caught.value.reason, "whiteout" in caught.value.what) == ("image-path", True)
+
+
 def test_another_file_than_the_locked_one(tmp_path: Path) -> None:
     lock, files = debmaking.lock([Draft()], tmp_path)
     (path,) = files.values()
