@@ -1,4 +1,4 @@
-"""Measure images: ``nox -s bench -- images``. ``--write`` puts the result into docs/benchmarks/images.md.
+"""Measure images: ``nox -s bench -- images``. ``--write`` puts the result into docs/benchmarks/images.md, part by part.
 
 Ratios are of both sides interleaved in one run. Wall seconds of single runs stand beside the CPU seconds of the same run:
 on a machine that does other things the second say more. Nothing is asserted here but digests.
@@ -7,7 +7,7 @@ on a machine that does other things the second say more. Nothing is asserted her
 part       what is measured
 =========  ================================================================================================
 build      the CPU image with packages and wheels fetched before and no layer kept; then with one file of the
-           payload changed
+           payload changed, in turns with gzip of the same; sizes, also without torch
 memory     the peak of a process that builds an image around one wheel of 100 MiB, and around one of 1 GiB
 places     the digest of the real CPU image as several users, in several surroundings, by several Pythons
 publish    pushes to Debian's docker-registry on loopback, and ``skopeo copy`` of the same image, in turns
@@ -18,11 +18,10 @@ hook       ``podman run`` with and without the hook, in turns; the hook alone
 from __future__ import annotations
 
 import argparse
-import datetime as dt
+import gzip
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,15 +30,16 @@ from pathlib import Path
 
 import imagehook
 import imageplaces
-from run import ROOT, machine, measured
+from figures import placed, spread, surroundings
+from run import ROOT, Measured, machine, measured
 
 from publishing import docker_registry
 
 PAGE = ROOT / "docs" / "benchmarks" / "images.md"
-BEGIN, END = "<!-- measured: written by `nox -s bench -- images --write` -->", "<!-- end of measured -->"
 TARGET = "cpu-x86_64"
 _COPIED = ("wheelmark.toml", "lockfiles", "kernels", "sbom", "policies", "containers", "tests/baselines")
-_MIB = 1 << 20
+_PROGRAMS = {"publish": ("skopeo", "docker-registry"), "hook": ("podman", "runc")}
+_MB = 1_000_000
 
 
 class Work:
@@ -82,8 +82,8 @@ class Work:
         shutil.rmtree(self.dist / "images")
 
 
-def image_size(layout: Path, tag: str) -> int:
-    """Compressed bytes of an image's layers."""
+def layer_sizes(layout: Path, tag: str) -> list[int]:
+    """Compressed bytes of an image's layers, bottom first."""
     index = json.loads((layout / "index.json").read_bytes())
     (digest,) = (
         item["digest"].removeprefix("sha256:")
@@ -91,32 +91,62 @@ def image_size(layout: Path, tag: str) -> int:
         if item.get("annotations", {}).get("org.opencontainers.image.ref.name") == tag
     )
     manifest = json.loads((layout / "blobs" / "sha256" / digest).read_bytes())
-    return sum(int(layer["size"]) for layer in manifest["layers"])
+    return [int(layer["size"]) for layer in manifest["layers"]]
 
 
-def build(work: Work) -> list[str]:
-    """The image again from what was fetched, and again after a change of the payload; what it weighs."""
-    work.forget_image()
-    whole = measured("image from a warm pool", work.command("build"), cwd=work.project, env=work.environment)
+def build(work: Work, *, rounds: int) -> list[str]:
+    """The image again from what was fetched, beside gzip of what is in it; then after a change of the payload; what it weighs."""
+    plain = work.folder / "layers.tar"
+    with plain.open("wb") as stream:
+        for blob in sorted((work.cache / "images" / "blobs").iterdir()):
+            with gzip.open(blob) as layer:
+                shutil.copyfileobj(layer, stream, 1 << 20)
+    whole, zipped = [], []
+    for number in range(rounds):
+        work.forget_image()
+        whole.append(
+            measured(f"image {number}", work.command("build"), cwd=work.project, env=work.environment)
+        )
+        zipped.append(
+            measured("gzip -6", ["gzip", "-6", "-c", str(plain)], cwd=work.project, env=work.environment)
+        )
+    plain.unlink()
     source = next((work.project / "kernels" / "wheelmark_kernels").glob("reference.py"))
-    source.write_text(source.read_text(encoding="utf-8") + "\n# changed\n", encoding="utf-8")
-    again = measured(
-        "one file of the payload changed", work.command("build"), cwd=work.project, env=work.environment
-    )
+    again = []
+    for number in range(rounds):
+        source.write_text(f"{source.read_text(encoding='utf-8')}\n# {number}\n", encoding="utf-8")
+        again.append(
+            measured("payload changed", work.command("build"), cwd=work.project, env=work.environment)
+        )
+    ratios = [one.cpu / two.cpu for one, two in zip(whole, zipped, strict=True)]
     rows = [
-        "| step | seconds | CPU seconds | peak MiB of a process | aim |",
+        "| step | wall seconds: median (range) | CPU seconds: median (range) | peak MiB of a process | aim |",
         "| --- | --- | --- | --- | --- |",
-        (
-            f"| CPU image, wheels and packages fetched before, no layer kept | {whole.seconds:.1f} | {whole.cpu:.1f} | "
-            f"{whole.peak_mib:.0f} | 60 s, 500 MiB |"
-        ),
-        (
-            f"| the same with one file of the payload changed | {again.seconds:.1f} | {again.cpu:.1f} | "
-            f"{again.peak_mib:.0f} | 5 s |"
-        ),
+        _step("CPU image, wheels and packages fetched before, no layer kept", whole, "60 s, 500 MB"),
+        _step("`gzip -6` of its three layers, in turns with that", zipped, ""),
+        f"| the one ÷ the other, pair by pair | | {spread(ratios)} | | |",
+        _step("one file of the payload changed", again, "5 s"),
     ]
-    size = image_size(work.dist / "images", TARGET)
-    return [*rows, "", f"Layers of the image of `{TARGET}`, compressed: {size / _MIB:.1f} MiB."]
+    layers = layer_sizes(work.dist / "images", TARGET)
+    without = imageplaces.without_torch(work.folder / "without", work.dist, work.cache)
+    small = layer_sizes(without, TARGET)
+    return [
+        *rows,
+        "",
+        "| compressed layers | MB | system | dependencies | payload | aim |",
+        "| --- | --- | --- | --- | --- | --- |",
+        _sizes(f"image of `{TARGET}`", layers, ""),
+        _sizes("the same without torch", small, "60 MB"),
+    ]
+
+
+def _step(what: str, found: Sequence[Measured], aim: str) -> str:
+    return f"{_times(what, found)} {max(item.peak_mib for item in found):.0f} | {aim} |"
+
+
+def _sizes(what: str, layers: Sequence[int], aim: str) -> str:
+    figures = " | ".join(f"{size / _MB:.1f}" for size in (sum(layers), *layers))
+    return f"| {what} | {figures} | {aim} |"
 
 
 def publish(work: Work, *, rounds: int) -> list[str]:
@@ -132,7 +162,7 @@ def publish(work: Work, *, rounds: int) -> list[str]:
         f"oci:{layout}:{TARGET}",
         "docker://HOST/app:1",
     ]
-    times: dict[str, list[float]] = {"publish": [], "skopeo": []}
+    times: dict[str, list[Measured]] = {"publish": [], "skopeo": []}
     quiet = {**work.environment, "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
     sent = -1
     for number in range(rounds):
@@ -140,28 +170,42 @@ def publish(work: Work, *, rounds: int) -> list[str]:
             # A registry of its own each time: skopeo remembers what a host has, and would mount it.
             with docker_registry(work.folder / f"registry-{name}-{number}") as host:
                 here = [item.replace("HOST", host) for item in command]
-                times[name].append(measured(name, here, cwd=work.project, env=quiet).seconds)
+                times[name].append(measured(name, here, cwd=work.project, env=quiet))
                 if name == "publish":
                     done = subprocess.run(here, cwd=work.project, env=quiet, capture_output=True, check=True)
                     sent = int(json.loads(done.stdout)["carried"]["bytes_sent"])
             shutil.rmtree(work.folder / f"registry-{name}-{number}")
+    size = sum(layer_sizes(layout, TARGET))
     ours, theirs = times["publish"], times["skopeo"]
-    ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
-    size = image_size(layout, TARGET)
+    pairs = list(zip(ours, theirs, strict=True))
     return [
+        f"{size / _MB:.0f} MB to an empty docker-registry on loopback, {rounds} pairs, in turns:",
+        "",
+        "| what | wall seconds: median (range) | CPU seconds: median (range) |",
+        "| --- | --- | --- |",
+        _times("`wheelmark publish`", ours),
+        _times("`skopeo copy`", theirs),
         (
-            f"{size / _MIB:.0f} MiB to an empty docker-registry on loopback, {rounds} times in turns with `skopeo copy`: "
-            f"{ratio:.2f} times its wall time (medians {statistics.median(ours):.1f} s and {statistics.median(theirs):.1f} s). "
-            f"Pushed once more: {sent:,} bytes were sent."
-        )
+            f"| the one ÷ the other, pair by pair | {spread([one.seconds / two.seconds for one, two in pairs])} "
+            f"| {spread([one.cpu / two.cpu for one, two in pairs])} |"
+        ),
+        "",
+        (
+            f"Pushed once more: {sent:,} bytes were sent (aim: 0). This registry has no referrers API: `publish` waits two seconds "
+            "there where there are referrers, and reads their tag again."
+        ),
     ]
+
+
+def _times(what: str, found: Sequence[Measured]) -> str:
+    return f"| {what} | {spread([item.seconds for item in found])} | {spread([item.cpu for item in found])} |"
 
 
 def main() -> int:
     """Measure what was asked for; print it, or write the page."""
     parts: dict[str, Callable[[Work], list[str]]] = {
         "places": lambda work: imageplaces.places(work.folder / "places", work.dist, work.cache),
-        "build": build,
+        "build": lambda work: build(work, rounds=args.rounds),
         "memory": lambda work: imageplaces.memory(work.folder / "memory"),
         "publish": lambda work: publish(work, rounds=args.rounds),
         "hook": lambda work: imagehook.hook(work.folder / "hook", rounds=4 * args.rounds),
@@ -169,7 +213,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--part", action="append", choices=sorted(parts), help="only this; repeatable")
     parser.add_argument(
-        "--rounds", type=int, default=5, help="pairs of pushes; four times as many starts (default: 5)"
+        "--rounds",
+        type=int,
+        default=5,
+        help="pairs of builds and pushes; four times as many starts (default: 5)",
     )
     parser.add_argument("--write", action="store_true", help=f"put it into {PAGE.relative_to(ROOT)}")
     args = parser.parse_args()
@@ -180,22 +227,15 @@ def main() -> int:
         work = Work(folder)
         if {"build", "places", "publish"} & set(wanted):
             work.build()
-        lines = [
-            (
-                f"Measured {dt.datetime.now(tz=dt.UTC):%Y-%m-%d} with `nox -s bench -- images` on {machine()}; "
-                f"load of the last minute before it {os.getloadavg()[0]:.1f}."
-            )
-        ]
         for name in wanted:
-            lines += ["", f"**{name}**", "", *parts[name](work)]
+            again = f"nox -s bench -- images --part {name}"
+            measured_where = surroundings(again, machine(), _PROGRAMS.get(name, ()))
+            text = "\n".join([*parts[name](work), "", measured_where])
+            print(f"\n## {name}\n\n{text}", flush=True)
+            if args.write:
+                PAGE.write_text(placed(PAGE.read_text(encoding="utf-8"), name, text), encoding="utf-8")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    text = "\n".join(lines)
-    print(text)
-    if args.write:
-        page = PAGE.read_text(encoding="utf-8")
-        head, _, rest = page.partition(BEGIN)
-        PAGE.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
     return 0
 
 
