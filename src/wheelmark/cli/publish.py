@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wheelmark.cli.arguments import given, given_path
 from wheelmark.cli.carrying import add_connection_arguments, connection_of, json_of, table_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from",
         dest="source",
-        type=Path,
+        type=given_path,
         default=Path("dist"),
         metavar="DIR",
         help="release directory or image layout (default: dist)",
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tag",
         action="append",
         default=[],
+        type=given,
         metavar="TAG",
         help="TAG for the index or the only image, TAG-NAME for each image (default: the layout's names); repeatable",
     )
@@ -41,19 +43,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--image",
         action="append",
         default=[],
+        type=given,
         metavar="NAME",
         help="push this image or index of the layout (default: all); repeatable",
     )
     parser.add_argument(
         "--policy",
-        type=Path,
+        type=given_path,
         metavar="FILE",
         help="verify every image under it first, and push nothing if one is refused",
     )
     parser.add_argument("--snapshot", action="store_true", help="push also what is marked as not for release")
+    parser.add_argument("--unsigned", action="store_true", help="push also what nobody signed")
     parser.add_argument(
         "--mount-from",
-        default="",
+        type=given,
         metavar="REPOSITORY",
         help="a repository of the same registry that may have the layers already",
     )
@@ -73,7 +77,8 @@ def run(args: argparse.Namespace) -> int:
         names=args.image,
         policy=load_policy(args.policy) if args.policy is not None else None,
         snapshot=args.snapshot,
-        mount_from=args.mount_from,
+        unsigned=args.unsigned,
+        mount_from=args.mount_from or "",
         connection=connection_of(args),
     )
     if args.json:

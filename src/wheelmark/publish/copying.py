@@ -50,12 +50,32 @@ def copy(source: Location, destination: Location, *, connection: Connection | No
     else:
         place = RegistryPlace(connection.registry(source.host), source.repository)
     found = place.resolve(source.asked)
+    if source.tag and source.digest and (named := place.resolve(source.tag)).digest != found.digest:
+        raise InputError(
+            f"the tag of {source} leads to {named.digest}",
+            cause="the tag was moved, or the digest is another image's",
+            fix="name one of the two",
+            reason="registry-reference",
+        )
     if destination.digest and destination.digest != found.digest:
         raise InputError(
             f"{source} is {found.digest}, and {destination} was to be it", reason="registry-reference"
         )
     own = source.tag or found.annotations.get(types.REFERENCE, "")
     tag = destination.tag or ("" if destination.digest else own)
+    if types.is_fallback_tag(destination.tag):
+        raise InputError(
+            f"{destination.tag} is where registries list what refers to an image, and no tag for one",
+            fix="name another tag",
+            reason="registry-reference",
+        )
+    places = [item.path.resolve() for item in (source, destination) if isinstance(item, LayoutReference)]
+    if len(places) == 2 and places[0] == places[1]:  # noqa: PLR2004 - both are layouts
+        raise InputError(
+            f"{destination} is the layout that {source} is in",
+            fix="name another folder",
+            reason="registry-reference",
+        )
     target: Target
     if isinstance(destination, LayoutReference):
         target = LayoutTarget(destination.path)

@@ -1,7 +1,7 @@
 """A release's images into a registry: refused or whole, and what was left undone is finished by the next run.
 
 1. The layout's images and indexes are resolved, once; from here on digests count.
-2. Refused are images that are marked as not for release, and those that ``release.json`` beside them does not list.
+2. Refused is what should not be published (``releasable``).
 3. Under a policy: each image is verified, with what is attached to it, before the registry is spoken to.
 4. ``transfer``: blobs, manifests, referrers, and last the tags.
 """
@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from wheelmark import manifest
 from wheelmark.errors import Exit, InputError, StateError
 from wheelmark.oci import types
 from wheelmark.oci.client import Registry
@@ -22,6 +21,7 @@ from wheelmark.oci.layout import INDEX, Layout
 from wheelmark.oci.reference import Reference, is_tag
 from wheelmark.oci.types import Descriptor
 from wheelmark.publish.places import LayoutSource, RegistryPlace
+from wheelmark.publish.releasable import check_releasable
 from wheelmark.publish.transfer import Carried, Row, Wanted, transfer
 from wheelmark.targets import named_by
 from wheelmark.verify import verify_image
@@ -72,6 +72,7 @@ def publish(
     names: Sequence[str] = (),
     policy: Policy | None = None,
     snapshot: bool = False,
+    unsigned: bool = False,
     mount_from: str = "",
     connection: Connection | None = None,
 ) -> Published:
@@ -85,12 +86,13 @@ def publish(
         names: The images and indexes of the layout to push, with what an index holds (default: all).
         policy: Verify under it first.
         snapshot: Allow what is marked as not for release.
+        unsigned: Allow what nobody signed.
         mount_from: Another repository of the registry that may have the layers already.
         connection: How the registry is spoken to.
 
     Raises:
         StateError: No images (``state``); not for release (``publish-not-releasable``); not of this release
-            (``publish-unlisted``).
+            (``publish-unlisted``); not signed (``publish-unsigned``); for another target than its tag says (``publish-name``).
         InputError: No such image or tag, a malformed layout.
         RegistryError: See ``wheelmark.oci``; run again and it is finished.
     """
@@ -101,7 +103,7 @@ def publish(
     wanted = _named(chosen, [*tags, *([destination.tag] if destination.tag else [])])
     if destination.digest and {destination.digest} != {item.digest for item in chosen}:
         raise InputError(f"{destination} is another image than the layout's", reason="registry-reference")
-    _refuse_unreleased(source, place.layout, chosen, snapshot=snapshot)
+    check_releasable(source, place.layout, wanted, snapshot=snapshot, unsigned=unsigned)
     reports: tuple[Report, ...] = ()
     if policy is not None:
         now = dt.datetime.now(dt.UTC)
@@ -174,50 +176,6 @@ def _named(chosen: Sequence[Descriptor], tags: Sequence[str]) -> list[Wanted]:
                 raise InputError(f"{tag[:200]!r} is no tag for an image", reason="registry-reference")
         found.append(Wanted(descriptor=item, name=name or item.digest[:19], tags=own))
     return found
-
-
-def _refuse_unreleased(source: Path, layout: Layout, chosen: Sequence[Descriptor], *, snapshot: bool) -> None:
-    images = {
-        item.sha256: item for top in chosen for item in ([top] if top.is_manifest else _below(layout, top))
-    }
-    marked: list[str] = []
-    for item in images.values():
-        read = layout.read_manifest(item)
-        if read.config.media_type != types.CONFIG:
-            continue
-        labels = types.read_config(layout.document(read.config, limit=types.CONFIG_LIMIT)).labels
-        if labels.get(types.RELEASABLE_LABEL, "true") != "true":
-            name = labels.get(types.TARGET_LABEL, item.digest)
-            why = labels.get(types.REASON_LABEL, "its label says so")
-            marked.append(f"the image of {name} ({why})"[:400])
-    listed = source / manifest.NAME
-    if listed.is_file():
-        release = manifest.ReleaseManifest.from_bytes(listed.read_bytes())
-        known = {entry.sha256 for entry in release.of_kind(manifest.Kind.IMAGE)}
-        strange = [item.digest for item in images.values() if item.sha256 not in known]
-        if strange:
-            raise StateError(
-                f"release.json does not list the image {strange[0]}",
-                cause="images were built after the release was closed",
-                fix="nox -s build -s test -s sign",
-                reason="publish-unlisted",
-            )
-        if release.snapshot:
-            marked.append("the release (a snapshot of uncommitted changes)")
-    if marked and not snapshot:
-        raise StateError(
-            f"not for release: {'; '.join(marked)}",
-            fix="build with --release and the recipe's own dependencies; or say --snapshot and publish it as one",
-            reason="publish-not-releasable",
-        )
-
-
-def _below(layout: Layout, index: Descriptor) -> list[Descriptor]:
-    return [
-        found.descriptor
-        for found in layout.walk()
-        if found.descriptor.is_manifest and index.sha256 in found.indexes
-    ]
 
 
 __all__ = ["Carried", "Connection", "Published", "Row", "publish"]
