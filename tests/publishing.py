@@ -91,8 +91,10 @@ def credentials(folder: Path, host: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def docker_registry(folder: Path, *, password: bool = False) -> Iterator[str]:
-    """Debian's docker-registry on a free port; its host."""
+def docker_registry(
+    folder: Path, *, password: bool = False, tls: tuple[Path, Path] | None = None
+) -> Iterator[str]:
+    """Debian's docker-registry on a free port; its host. With TLS where certificate and key are given."""
     program = need_program("docker-registry")
     folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as probe:
@@ -104,6 +106,8 @@ def docker_registry(folder: Path, *, password: bool = False) -> Iterator[str]:
         "storage": {"filesystem": {"rootdirectory": str(folder / "storage")}},
         "http": {"addr": host},
     }
+    if tls is not None:
+        config["http"] = {"addr": host, "tls": dict(zip(("certificate", "key"), map(str, tls), strict=True))}
     if password:
         (folder / "htpasswd").write_text(_HTPASSWD)
         config["auth"] = {"htpasswd": {"realm": "tests", "path": str(folder / "htpasswd")}}

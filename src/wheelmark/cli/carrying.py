@@ -19,7 +19,7 @@ def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
         "--plain-http",
         action="store_true",
         help="speak to a registry of another machine without TLS; no credentials are sent to it (this machine's own "
-        "is always spoken to so)",
+        "is spoken to so unless it has TLS)",
     )
     parser.add_argument(
         "--jobs", type=_jobs, default=4, metavar="N", help="blobs at a time, 1 to 16 (default: 4)"

@@ -33,7 +33,7 @@ import wheelmark
 from wheelmark import strictjson
 from wheelmark.errors import InputError, RegistryError
 from wheelmark.oci.auth import Authorizer, Credentials, find_credentials
-from wheelmark.oci.connections import TimedAdapter
+from wheelmark.oci.connections import WANTS_TLS, TimedAdapter, tls_problem, why
 from wheelmark.oci.reference import is_host, is_loopback
 
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -163,6 +163,7 @@ class Transport:
         self.cancel = cancel or threading.Event()
         self._sleep = self.cancel.wait if sleep is None else sleep
         plain = plain_http or is_loopback(host)
+        self._asked_plain = plain_http
         self.base = f"{'http' if plain else 'https'}://{_API_HOSTS.get(host, host)}"
         self._authorizer = Authorizer(
             host,
@@ -204,7 +205,14 @@ class Transport:
             last = attempt == self.patience.attempts or not again
             try:
                 answer = self._authorized(method, url, scopes, headers or {}, body)
+                if answer.status == requests.codes.bad_request and self._wants_tls(url):
+                    with answer:
+                        url = "https" + url.removeprefix("http")
+                    self.base = "https" + self.base.removeprefix("http").removeprefix("s")
+                    answer = self._authorized(method, url, scopes, headers or {}, body)
             except BROKEN as error:
+                if (problem := tls_problem(self.host, error)) is not None:
+                    raise problem from None
                 if last:
                     raise self.unreachable(error) from None
                 self.wait(attempt)
@@ -216,6 +224,25 @@ class Transport:
                 if answer.status not in _PASSING or last:
                     raise self.refused(answer, method)
                 self.wait(attempt, answer.headers.get("Retry-After", ""))
+
+    def _wants_tls(self, url: str) -> bool:
+        """Whether a registry that answered 400 speaks TLS, and was spoken to without.
+
+        Raises:
+            RegistryError: It does, and somebody said that it does not (``registry-tls``).
+        """
+        where = urllib.parse.urlsplit(url)
+        if where.scheme != "http" or where.netloc.lower() != urllib.parse.urlsplit(self.base).netloc.lower():
+            return False
+        # Asked anew: an answer to HEAD has no body that says it.
+        with self._send("GET", f"http://{where.netloc}/v2/", {}, None) as answer:
+            if answer.status != requests.codes.bad_request or WANTS_TLS not in answer.body(_MAX_ERROR_BYTES):
+                return False
+        if self._asked_plain:
+            raise RegistryError(
+                f"{self.host} speaks TLS", fix="leave --plain-http out", reason="registry-tls"
+            )
+        return True
 
     def whole(
         self,
@@ -284,7 +311,7 @@ class Transport:
     def unreachable(self, error: BaseException) -> RegistryError:
         """The error of a connection that was not had, or broke."""
         return RegistryError(
-            f"{self.host} cannot be reached: {_why(error)}",
+            f"{self.host} cannot be reached: {why(error)}",
             cause="the registry or the network is down, or something between closes connections",
             fix="run again: what is there already is not sent again",
             reason="registry-unreachable",
@@ -439,23 +466,6 @@ def _place(url: str) -> str:
     """An address as errors show it: without its query, in which there may be tokens."""
     where = urllib.parse.urlsplit(url)
     return f"{where.hostname or ''}{f':{where.port}' if where.port else ''}{where.path}"[:300]
-
-
-def _why(error: BaseException) -> str:
-    """The innermost cause; texts of the libraries are not shown: there may be tokens in their addresses."""
-    found: BaseException | None = error
-    word = type(error).__name__
-    for _ in range(10):
-        if found is None:
-            break
-        if isinstance(found, OSError) and found.strerror:
-            return found.strerror
-        word = type(found).__name__
-        inner = getattr(found, "reason", None)
-        if not isinstance(inner, BaseException):
-            inner = next((item for item in found.args if isinstance(item, BaseException)), None)
-        found = inner or found.__cause__ or found.__context__
-    return word
 
 
 def _said(answer: Answer) -> str:
