@@ -70,8 +70,9 @@ class Machine:
         return [sys.executable, "-m", "wheelmark", "pull", ref, *options]
 
     def start(self, ref: str = "", *, engine: str = "none") -> subprocess.Popen[str]:
+        # Whoever starts these tests in the background has them ignore SIGINT, and what they start too.
         return subprocess.Popen(
-            self.line(ref or self.ref, engine),
+            ["env", "--default-signal=INT", *self.line(ref or self.ref, engine)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
