@@ -17,11 +17,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read everything that a build would read first."""
+    from wheelmark.build.image.paths import Patterns
     from wheelmark.build.kernels import declared_variants
     from wheelmark.config import find_declaration, load_declaration
+    from wheelmark.config.recipe import load_recipe
     from wheelmark.lock.fitting import check_fitting
 
     declaration = load_declaration(find_declaration(args.project))
+    for image in dict.fromkeys(row.image for row in declaration.targets if row.image is not None):
+        if (debian := load_recipe(declaration.root / image).debian) is not None:
+            Patterns(debian.drop, debian.keep)
     check_fitting(declaration)
     sources = [
         declaration.root / declaration.project.source / path for path in declaration.kernels.declarations

@@ -6,10 +6,12 @@ whole. Nothing in a recipe is executed: packages are unpacked, wheels are laid o
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import posixpath
 import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,13 @@ from wheelmark.config.reader import read_table
 from wheelmark.errors import ConfigError
 
 SCHEMA_VERSION = 1
+_LOCK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.txt")
+_SUITE = re.compile(r"[a-z][a-z0-9-]{0,99}")
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]{1,99}")
+"""Debian policy, 5.6.1."""
+_MAX_BYTES = 1 << 20
+_LONGEST = 4096
+_MOST_BYTES = 1 << 40
 _DEEPEST = 4
 _VERSION = re.compile(r"3\.[0-9]{1,2}")
 _SITE = re.compile(r"/(usr|opt)/(.+/)?lib/.+")
@@ -131,12 +140,16 @@ def load_recipe(path: Path) -> ImageRecipe:
 
 def _tables(path: Path, *, depth: int) -> dict[str, Any]:
     try:
-        tables = tomllib.loads(path.read_bytes().decode())
+        with path.open("rb") as stream:
+            data = stream.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise ConfigError(f"{path.name} has more than {_MAX_BYTES:,} bytes", reason="recipe-setting")
+        tables = tomllib.loads(data.decode())
     except OSError as error:
         raise ConfigError(
             f"cannot read the image recipe {path}: {error.strerror}", reason="unreadable"
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path.name} is not TOML: {error}", reason="toml-syntax") from error
     schema = tables.pop("schema", None)
     if schema != SCHEMA_VERSION or isinstance(schema, bool):
@@ -164,6 +177,14 @@ def _tables(path: Path, *, depth: int) -> dict[str, Any]:
 def _check(recipe: ImageRecipe) -> None:
     """What no single field's type says."""
     name, image = recipe.path.name, recipe.image
+    for key, text in _texts(dataclasses.asdict(recipe)):
+        if len(text) > _LONGEST or not text.isprintable():
+            raise ConfigError(
+                f"{name}: {key} holds {text[:80]!r}",
+                cause=f"texts of a recipe are printable, with at most {_LONGEST:,} characters",
+                reason="recipe-setting",
+            )
+    _check_names(recipe)
     if (recipe.debian is None) == (recipe.base is None):
         raise ConfigError(f"{name} needs either [debian] or [base]", reason="recipe-system")
     if recipe.base is not None and not _IMAGE.fullmatch(recipe.base.image):
@@ -182,6 +203,50 @@ def _check(recipe: ImageRecipe) -> None:
         )
     _check_python(recipe)
     _check_settings(name, image)
+
+
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every text of a recipe, with the key that it is of."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _texts(inner, f"{key}.{name}".removeprefix("."))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _texts(inner, key)
+
+
+def _check_names(recipe: ImageRecipe) -> None:
+    """Names of files, packages and variables are such, each of them once."""
+    name, image, needs = recipe.path.name, recipe.image, recipe.dependencies
+    for text in (needs.lock, needs.stand_in):
+        if text and not _LOCK.fullmatch(text):
+            raise ConfigError(
+                f"{name}: {text!r} is no lock file",
+                cause="lock files lie in lockfiles/ and are named without a folder",
+                reason="recipe-lock",
+            )
+    debian = recipe.debian
+    if debian is not None:
+        if not _SUITE.fullmatch(debian.suite):
+            raise ConfigError(f"{name}: {debian.suite!r} is no suite of Debian", reason="recipe-debian")
+        for text in (*debian.packages, *debian.waived):
+            if not _PACKAGE.fullmatch(text):
+                raise ConfigError(f"{name}: {text!r} is no name of a Debian package", reason="recipe-debian")
+    lists = {
+        "debian.packages": debian.packages if debian else (),
+        "image.env": [text.partition("=")[0] for text in image.env],
+        "image.labels": [text.partition("=")[0] for text in image.labels],
+    }
+    for key, items in lists.items():
+        twice = [item for item, count in collections.Counter(items).items() if count > 1]
+        if twice:
+            raise ConfigError(f"{name}: {key} names {twice[0]!r} twice", reason="recipe-setting")
+    if not 0 <= image.budget <= _MOST_BYTES:
+        raise ConfigError(
+            f"{name}: image.budget {image.budget} is no number of bytes", reason="recipe-setting"
+        )
 
 
 def _check_python(recipe: ImageRecipe) -> None:

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from wheelmark.build.image.paths import Patterns
 from wheelmark.config import TargetRow
 from wheelmark.config.recipe import ImageRecipe, load_recipe
 from wheelmark.errors import LockError
@@ -74,6 +75,8 @@ def plan_image(workspace: Workspace, row: TargetRow) -> PlannedImage | None:
         return None
     root = workspace.declaration.root
     recipe = load_recipe(root / row.image)
+    if recipe.debian is not None:
+        Patterns(recipe.debian.drop, recipe.debian.keep)
     lock, stand_in = _dependencies(workspace, recipe)
     debian_lock = debian_lock_path(root, row.host) if recipe.debian is not None else None
     missing = None

@@ -10,7 +10,7 @@ import pytest
 import sample_project
 from wheelmark.cli import main
 from wheelmark.config.recipe import load_recipe
-from wheelmark.errors import LockError, ToolError
+from wheelmark.errors import ConfigError, LockError, ToolError
 from wheelmark.lock.debian import Machine, read_debian_lock
 from wheelmark.lock.debian.resolve import debian_inputs
 from wheelmark.manifest import NotBuilt
@@ -165,6 +165,18 @@ def test_a_release_needs_its_images(project: Path) -> None:
     with pytest.raises(ToolError) as caught:
         make_plan(workspace(project, release=True))
     assert caught.value.reason == "target-not-buildable"
+
+
+def test_patterns_that_are_none(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Found before anything is built or fetched."""
+    recipe = project / "containers/cpu-x86_64.toml"
+    text = recipe.read_text(encoding="utf-8").replace('["libc6"]', '["libc6"]\ndrop = ["/usr/**"]')
+    recipe.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        planned(workspace(project), "cpu-x86_64")
+    assert caught.value.reason == "recipe-pattern"
+    assert main(["check", str(project)]) == 5
+    assert "/usr/**" in capsys.readouterr().err
 
 
 def test_locks_of_another_declaration(project: Path) -> None:
