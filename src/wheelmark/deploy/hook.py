@@ -9,10 +9,12 @@ start. Plan (the numbers stand in the code):
 2. The container's image is found in the engine's storage, by digests (``storage``).
 3. An image that the configuration allows by digest starts. Any other has to be in the evidence store.
 4. The policy is loaded, strictly, and applied to what the store keeps, with the clock of now. No network.
-5. The decision is written to the log; one that cannot be written down is a refusal.
+5. What an acceptance teaches is remembered, then the decision is written to the log: last, so that the line says what was
+   answered. One that cannot be remembered or written down is a refusal.
 6. A refusal goes to stderr and to syslog too: ``crun`` does not show the first, ``podman run`` not the second.
 
-Whatever fails on the way is a refusal.
+Whatever fails on the way is a refusal. So is an answer that takes too long: an engine that ends the hook ends the launcher
+alone, and what that started would go on, and write an acceptance down of a container that was not started.
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ import contextlib
 import dataclasses
 import datetime as dt
 import os
+import signal
 import sys
 import syslog
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from wheelmark import digests, strictjson
 from wheelmark.deploy.hookconfig import SYSTEM, HookConfig, load_hook_config
@@ -52,6 +56,8 @@ _TOLERANCE = dt.timedelta(seconds=60)
 """A machine may start within a second what another one signed in it, and their clocks differ by what NTP leaves."""
 _SHOWN = 1000
 """Characters of a line in syslog."""
+SECONDS, GRACE = 15, 5
+"""For an answer, and for saying that there was none: together less than the engine gives the hook and its start."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,6 +102,7 @@ def decide(state: bytes, config: HookConfig, *, now: Now) -> Report:
     question = _Question(config=config, now=now)
     try:
         report = question.answer(state)
+        question.remember(report)
     except WheelmarkError as error:
         report = question.refused(error.reason, error.what)
     except INTERRUPTS:
@@ -103,14 +110,7 @@ def decide(state: bytes, config: HookConfig, *, now: Now) -> Report:
     except BaseException as error:  # noqa: BLE001 - row 44: a panic of a library is a refusal too
         report = question.refused("library", f"{type(error).__name__}: {str(error)[:300]}")
     try:
-        if question.memory is not None:
-            question.memory.remember(report, now=question.time())
-    except ConfigError as error:
-        report = question.refused(error.reason, error.what)
-    try:
-        AuditLog(config.log).append(
-            report, now=question.time()
-        )  # 5: the last thing that can refuse, so that the line says what was answered
+        AuditLog(config.log).append(report, now=question.time())  # 5
     except ConfigError as error:
         verdict = refusal(question.subject, error.reason, error.what)
         return dataclasses.replace(report, verdicts=(*report.verdicts, verdict))
@@ -150,6 +150,11 @@ class _Question:
         )
         reports = [self._judge(image, evidence, policy, examiner, circumstances) for evidence in kept]
         return next((report for report in reports if report.accepted), reports[0])
+
+    def remember(self, report: Report) -> None:
+        """Learn from the answer; nothing from one that the operator's own list gave."""
+        if self.memory is not None:
+            self.memory.remember(report, now=self.time())
 
     def _judge(
         self,
@@ -287,8 +292,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _namespace(rootless=args.rootless):
             config = load_hook_config(args.config)  # 1
-            state = sys.stdin.buffer.read(_STATE_LIMITS.size + 1)
-            report = decide(state, config, now=machine_clock)
+            report = decide(_read_stdin(), config, now=machine_clock)
+            signal.alarm(0)  # it was answered
             for verdict in report.verdicts:
                 if not isinstance(verdict, Accepted):
                     _tell(f"{verdict.subject}: {verdict.reason}: {verdict.text}")
@@ -299,6 +304,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseException as error:  # noqa: BLE001 - row 44, as in decide; an interrupted hook has not allowed anything
         _tell(f"a container: library: {type(error).__name__}: {str(error)[:300]}")
         return 1
+
+
+def _read_stdin() -> bytes:
+    if sys.stdin is None:  # it was closed
+        return b""
+    return sys.stdin.buffer.read(_STATE_LIMITS.size + 1)
+
+
+def limit_time(seconds: int = SECONDS, grace: int = GRACE) -> None:
+    """Refuse after some seconds, and end by all means some seconds later: with SIGALRM, which nothing can catch then."""
+
+    def expired(_number: int, _frame: FrameType | None) -> NoReturn:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(grace)
+        raise RejectedError(f"there was no answer within {seconds} s", reason="hook-timeout")
+
+    signal.signal(signal.SIGALRM, expired)
+    signal.alarm(seconds)
 
 
 @contextlib.contextmanager
@@ -328,4 +351,5 @@ def _tell(line: str) -> None:  # 6
 
 
 if __name__ == "__main__":
+    limit_time()
     sys.exit(main())

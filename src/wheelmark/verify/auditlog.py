@@ -81,9 +81,11 @@ class AuditLog:
                 if written != len(lines):
                     raise OSError(0, "only a part of it was written")  # noqa: TRY301 - handled as any other failure
                 os.fsync(descriptor)
-            except OSError as error:
+            except BaseException as error:
                 with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, size)
+                if not isinstance(error, OSError):
+                    raise  # an interrupt: what was to be written down was not answered
                 raise self._unusable(
                     f"cannot be written: {error.strerror}", "the disk is full or broken"
                 ) from error

@@ -193,6 +193,7 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
         "Container start": {
             "hook-no-image": "The container is of no image that the engine keeps.",
             "hook-unknown-image": "The container's image was not verified on this machine.",
+            "hook-timeout": "The hook had no answer in time: something holds a lock or a disk does not answer.",
             "hook-output": "The container's annotations would lead what hooks say into a file of its choice.",
             "hook-storage": "The engine's records of a container and its image contradict each other.",
             "store-changed": "What the evidence store keeps of an image is torn or was changed.",
@@ -314,6 +315,7 @@ _NEXT_OF_GROUP: Mapping[str, str] = {
     "Not checked": "have it checked where that is possible; until then it counts as not verified",
 }
 _NEXT: Mapping[str, str] = {
+    "hook-timeout": "find out what holds the store or the log (`fuser -v` on their files), or which disk is slow; then start it again",
     "policy-absent": "name a policy file that you may read (--policy)",
     "policy-permissions": "make the file and every folder above it yours, and writable by nobody else (chmod go-w)",
     "policy-inside": "keep the policy outside of what it judges: copy one that you have read, and name that",

@@ -210,6 +210,21 @@ def test_a_disk_that_fails_leaves_what_was_there(
     assert AuditLog(path).check() == 4
 
 
+def test_an_interrupt_leaves_what_was_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes before the answer, so that nothing was answered."""
+    AuditLog(path).append(REPORT, now=NOW)
+    before = path.read_bytes()
+
+    def interrupt(_descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            AuditLog(path).append(REPORT, now=NOW)
+    assert path.read_bytes() == before
+
+
 def test_many_at_once_make_one_chain(path: Path) -> None:
     def write() -> None:
         for _ in range(3):
