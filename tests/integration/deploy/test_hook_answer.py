@@ -7,7 +7,7 @@ import json
 import time
 
 import hooking
-from hooking import GOOD, Host
+from hooking import GOOD, Host, image_in
 from wheelmark.deploy.hook import GRACE, SECONDS
 
 
@@ -55,3 +55,26 @@ def test_a_log_that_something_holds(host: Host) -> None:
     assert (done.code in hooking.REFUSED, done.out) == (True, "")
     assert "hook-timeout" in done.err
     assert host.log.read_bytes() == before
+
+
+def test_what_is_denied_after_init_is_not_seen_and_what_is_denied_before_it_is(host: Host) -> None:
+    """The hook runs when the runtime makes the container, which ``podman init`` has it do."""
+
+    def podman(*arguments: object) -> int:
+        return host.podman("--hooks-dir", host.folder / "hooks", *arguments).code
+
+    for name in ("early", "late"):
+        assert podman("create", "--name", name, GOOD) == 0
+    assert podman("init", "early") == 0
+    policy = host.policy.read_text(encoding="utf-8")
+    digest = image_in(host.folder / "layouts" / "good").sha256
+    denied = f'{policy}\n[[deny]]\nsha256 = "{digest}"\nwhy = "leaks"\n'
+    host.policy.write_text(denied, encoding="utf-8")
+    lines = len(host.log.read_bytes().splitlines())
+    assert podman("start", "--attach", "early") == 0
+    assert len(host.log.read_bytes().splitlines()) == lines  # nobody was asked
+    assert podman("init", "late") != 0
+    assert host.reasons() == {"denied"}
+    assert podman("start", "--attach", "late") != 0
+    assert podman("start", "--attach", "early") != 0  # made anew, and so asked about
+    assert host.reasons() == {"denied"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,3 +75,15 @@ def test_a_policy_that_is_not_there(crun: Host) -> None:
         assert crun.reasons() == {"policy-absent"}
     finally:
         kept.rename(crun.policy)
+
+
+def test_a_store_that_something_holds(crun: Host) -> None:
+    """crun does not wait for what its time limit leaves behind, which is none: nothing is written down as accepted later."""
+    assert start(crun, GOOD).code == 0
+    before = crun.log.read_text(encoding="utf-8").count('"accepted":true')
+    with (crun.store / "memory" / "lock").open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = start(crun, GOOD)
+    assert (done.code in REFUSED, done.out) == (True, "")
+    assert crun.reasons() == {"hook-timeout"}
+    assert crun.log.read_text(encoding="utf-8").count('"accepted":true') == before
