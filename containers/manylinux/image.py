@@ -59,7 +59,7 @@ def read_recipe(root: Path = ROOT) -> tuple[ImageRecipe, Debian]:
     Raises:
         ConfigError: It cannot be read, or has no ``[debian]``.
     """
-    recipe = load_recipe(root / RECIPE)
+    recipe = load_recipe(root / RECIPE, root=root)
     if recipe.debian is None:
         raise ConfigError(f"{RECIPE} needs [debian]", reason="recipe-system")
     return recipe, recipe.debian

@@ -38,6 +38,7 @@ from wheelmark.config import Declaration, HostArch, TargetRow
 from wheelmark.errors import BuildError, CommandError, ConfigError, Exit, ToolError, WheelmarkError
 from wheelmark.evidence import Evidence, Verdict
 from wheelmark.gates.comparison import Comparison, compare_wheels
+from wheelmark.gates.image.podman import preferred_runtime
 from wheelmark.pipeline import Progress, open_workspace
 from wheelmark.pipeline.elsewhere import gate_wheel
 from wheelmark.pipeline.progress import table
@@ -272,7 +273,7 @@ def engine_settings(cache: Path) -> dict[str, str]:
     """Environment variables for podman, unless the caller has a configuration of his own (``CONTAINERS_CONF``).
 
     By default podman asks for higher limits than a process in a container may have, and for a journal and a systemd that are
-    not there; and it takes crun before runc, which ends where control groups of both versions are mounted.
+    not there; and it takes another runtime than the gate that runs images (``preferred_runtime``).
     """
     if os.environ.get("CONTAINERS_CONF"):
         return {}
@@ -284,7 +285,8 @@ def engine_settings(cache: Path) -> dict[str, str]:
     ]
     path = cache / "containers.conf"
     path.parent.mkdir(parents=True, exist_ok=True)
-    runtime = 'runtime = "runc"\n' if shutil.which("runc") else ""
+    name = preferred_runtime()
+    runtime = f'runtime = "{name}"\n' if name else ""
     path.write_text(
         f'[containers]\ndefault_ulimits = [{", ".join(limits)}]\nlog_driver = "k8s-file"\n'
         f'[engine]\n{runtime}cgroup_manager = "cgroupfs"\nevents_logger = "file"\n',

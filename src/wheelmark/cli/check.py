@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
 
     declaration = load_declaration(find_declaration(args.project))
     for image in dict.fromkeys(row.image for row in declaration.targets if row.image is not None):
-        if (debian := load_recipe(declaration.root / image).debian) is not None:
+        if (debian := load_recipe(declaration.root / image, root=declaration.root).debian) is not None:
             Patterns(debian.drop, debian.keep)
     check_fitting(declaration)
     sources = [

@@ -83,16 +83,16 @@ def needs() -> tuple[Need, ...]:
         ),
         Need(
             name="Debian packages",
-            needed_for="build: images from locked packages",
+            needed_for="build: without them no image from packages is built, and the release is partial",
             required=False,
             look=_debian_source,
             fix=f"add a Debian mirror to apt's sources, or set {SNAPSHOT_VARIABLE} or {POOL_VARIABLE}",
         ),
         Need(
-            name="podman",
-            needed_for="test: the gate that runs images",
+            name="containers",
+            needed_for="test: without podman and a runtime image-run is UNCHECKED",
             required=False,
-            look=lambda: _version("podman"),
+            look=_containers,
             fix="apt-get install podman runc",
         ),
         Need(
@@ -174,6 +174,14 @@ def run(args: argparse.Namespace) -> int:
             print(f"\nnote: no {FILE_NAME} in {where}: this is about the machine alone, and no project's")
             print("  next step:    run it in the folder of one, or name that with --project")
     return int(Exit.TOOL if missing else Exit.OK)
+
+
+def _containers() -> str:
+    """Podman and the runtime that it would use, if both are there."""
+    from wheelmark.gates.image.podman import preferred_runtime
+
+    runtime, version = preferred_runtime(), _version("podman")
+    return f"{version}, {runtime}" if version and runtime else ""
 
 
 def _debian_source() -> str:

@@ -10,13 +10,15 @@ import collections
 import dataclasses
 import posixpath
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from wheelmark import stricttoml
+from wheelmark.config.model import Declaration
 from wheelmark.config.reader import read_table
-from wheelmark.errors import ConfigError
+from wheelmark.errors import ConfigError, InputError
+from wheelmark.plainfiles import open_plain, read_start
 
 SCHEMA_VERSION = 1
 _LOCK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.txt")
@@ -26,6 +28,11 @@ _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]{1,99}")
 _MAX_BYTES = 1 << 20
 _LONGEST = 4096
 _MOST_BYTES = 1 << 40
+_MOST_ITEMS = 1000
+"""Members of one list."""
+_BESIDE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.toml")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
 _DEEPEST = 4
 _VERSION = re.compile(r"3\.[0-9]{1,2}")
 _SITE = re.compile(r"/(usr|opt)/(.+/)?lib/.+")
@@ -127,57 +134,103 @@ class ImageRecipe:
     base: Base | None = None
 
 
-def load_recipe(path: Path) -> ImageRecipe:
+def load_recipe(path: Path, *, root: Path | None = None) -> ImageRecipe:
     """Read a recipe with what it extends.
 
+    Args:
+        path: The recipe, a plain file.
+        root: The project that it has to lie in, whatever links its folders are.
+
     Raises:
-        ConfigError: It cannot be read, or says something that does not hold.
+        ConfigError: It cannot be read, lies elsewhere (``recipe-outside``), or says something that does not hold.
     """
-    recipe = read_table(ImageRecipe, _tables(path, depth=0), where=path.name, given={"path": path})
+    _check_inside(path, root)
+    tables: dict[str, Any] = {}
+    for _file, above in reversed(_chain(path)):
+        for name, table in above.items():
+            mine, theirs = table, tables.get(name)
+            tables[name] = {**theirs, **mine} if isinstance(mine, dict) and isinstance(theirs, dict) else mine
+    recipe = read_table(ImageRecipe, tables, where=path.name, given={"path": path})
     _check(recipe)
     return recipe
 
 
-def _tables(path: Path, *, depth: int) -> dict[str, Any]:
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(_MAX_BYTES + 1)
-        if len(data) > _MAX_BYTES:
-            raise ConfigError(f"{path.name} has more than {_MAX_BYTES:,} bytes", reason="recipe-setting")
-        tables = tomllib.loads(data.decode())
-    except OSError as error:
+def project_recipes(declaration: Declaration) -> tuple[Path, ...]:
+    """Every file that the recipes of a declaration's targets are read from: they and what they extend, sorted.
+
+    Raises:
+        ConfigError: One cannot be read, or lies outside of the project.
+    """
+    found: set[Path] = set()
+    for image in {row.image for row in declaration.targets if row.image is not None}:
+        path = declaration.root / image
+        _check_inside(path, declaration.root)
+        found.update(file for file, _tables in _chain(path))
+    return tuple(sorted(found))
+
+
+def _check_inside(path: Path, root: Path | None) -> None:
+    # Recipes extend files beside them, and no file of it may be a link: its folder decides for all of them.
+    if root is not None and not path.parent.resolve().is_relative_to(root.resolve()):
         raise ConfigError(
-            f"cannot read the image recipe {path}: {error.strerror}", reason="unreadable"
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path.name} is not TOML: {error}", reason="toml-syntax") from error
+            f"the image recipe {path} lies outside of the project",
+            cause="one of its folders is a link to another place",
+            fix="copy the recipe into the project",
+            reason="recipe-outside",
+        )
+
+
+def _chain(path: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """A recipe and what it extends, top first, each file with its tables."""
+    found: list[tuple[Path, dict[str, Any]]] = []
+    while True:
+        tables = _read(path)
+        below = tables.pop("extends", "")
+        found.append((path, tables))
+        if below == "":
+            return found
+        if not isinstance(below, str) or not _BESIDE.fullmatch(below):
+            raise ConfigError(
+                f"{path.name} extends {str(below)[:80]!r}",
+                cause="a recipe extends a file beside it, named <name>.toml",
+                reason="recipe-extends",
+            )
+        path = path.with_name(below)
+        names = [file.name for file, _tables in found]
+        if below in names or len(found) > _DEEPEST:
+            raise ConfigError(
+                f"recipes extend one another: {' → '.join([*names, below])}",
+                cause=f"a recipe extends neither itself nor more than {_DEEPEST} others",
+                reason="recipe-extends",
+            )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The tables of one file."""
+    try:
+        with open_plain(path) as stream:
+            data = read_start(stream, path, _MAX_BYTES + 1)
+    except InputError as error:
+        cause = "a recipe is a plain file, and no link" if path.is_symlink() else ""
+        raise ConfigError(f"image recipe: {error.what}", cause=cause, reason="unreadable") from error
+    try:
+        tables = stricttoml.loads(data, limit=_MAX_BYTES)
+    except InputError as error:
+        raise ConfigError(f"{path.name} {error.what}", reason=error.reason) from error
     schema = tables.pop("schema", None)
     if schema != SCHEMA_VERSION or isinstance(schema, bool):
         raise ConfigError(
-            f"{path.name} has schema {schema!r}; this wheelmark reads {SCHEMA_VERSION}",
+            f"{path.name} has schema {schema!r:.80}; this wheelmark reads {SCHEMA_VERSION}",
             fix=f"write `schema = {SCHEMA_VERSION}` at the top",
             reason="schema-version",
         )
-    below = tables.pop("extends", "")
-    if not below:
-        return tables
-    if not isinstance(below, str) or "/" in below or depth >= _DEEPEST:
-        raise ConfigError(
-            f"{path.name} extends {below!r}",
-            cause="a recipe extends a file beside it, and not itself",
-            reason="recipe-extends",
-        )
-    merged = _tables(path.with_name(below), depth=depth + 1)
-    for name, table in tables.items():
-        mine, theirs = table, merged.get(name)
-        merged[name] = {**theirs, **mine} if isinstance(mine, dict) and isinstance(theirs, dict) else mine
-    return merged
+    return tables
 
 
 def _check(recipe: ImageRecipe) -> None:
     """What no single field's type says."""
     name, image = recipe.path.name, recipe.image
-    for key, text in _texts(dataclasses.asdict(recipe)):
+    for key, text in _texts(dataclasses.asdict(recipe), name):
         if len(text) > _LONGEST or not text.isprintable():
             raise ConfigError(
                 f"{name}: {key} holds {text[:80]!r}",
@@ -205,16 +258,21 @@ def _check(recipe: ImageRecipe) -> None:
     _check_settings(name, image)
 
 
-def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every text of a recipe, with the key that it is of."""
+def _texts(value: Any, recipe: str, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every text of a recipe, with the key that it is of; a list that is too long is refused."""
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _texts(inner, f"{key}.{name}".removeprefix("."))
-    elif isinstance(value, (list, tuple)):
+            yield from _texts(inner, recipe, f"{key}.{name}".removeprefix("."))
+    elif isinstance(value, tuple):
+        if len(value) > _MOST_ITEMS:
+            raise ConfigError(
+                f"{recipe}: {key} has {len(value):,} members; {_MOST_ITEMS:,} are the most",
+                reason="recipe-setting",
+            )
         for inner in value:
-            yield from _texts(inner, key)
+            yield from _texts(inner, recipe, key)
 
 
 def _check_names(recipe: ImageRecipe) -> None:
@@ -229,11 +287,7 @@ def _check_names(recipe: ImageRecipe) -> None:
             )
     debian = recipe.debian
     if debian is not None:
-        if not _SUITE.fullmatch(debian.suite):
-            raise ConfigError(f"{name}: {debian.suite!r} is no suite of Debian", reason="recipe-debian")
-        for text in (*debian.packages, *debian.waived):
-            if not _PACKAGE.fullmatch(text):
-                raise ConfigError(f"{name}: {text!r} is no name of a Debian package", reason="recipe-debian")
+        _check_debian(name, debian)
     lists = {
         "debian.packages": debian.packages if debian else (),
         "image.env": [text.partition("=")[0] for text in image.env],
@@ -249,10 +303,23 @@ def _check_names(recipe: ImageRecipe) -> None:
         )
 
 
+def _check_debian(name: str, debian: Debian) -> None:
+    """Suites, components and packages are named as Debian names them."""
+    for text in (debian.suite, *debian.suites):
+        if not _SUITE.fullmatch(text):
+            raise ConfigError(f"{name}: {text!r} is no suite of Debian", reason="recipe-debian")
+    for text in debian.components:
+        if not _SUITE.fullmatch(text):
+            raise ConfigError(f"{name}: {text!r} is no component of Debian", reason="recipe-debian")
+    for text in (*debian.packages, *debian.waived):
+        if not _PACKAGE.fullmatch(text):
+            raise ConfigError(f"{name}: {text!r} is no name of a Debian package", reason="recipe-debian")
+
+
 def _check_python(recipe: ImageRecipe) -> None:
     name = recipe.path.name
     for path in (recipe.python.site, recipe.python.executable, recipe.image.working_dir):
-        if not path.startswith("/") or posixpath.normpath(path) != path:
+        if not _is_one_path(path):
             raise ConfigError(
                 f"{name}: {path!r} is no absolute path in its one spelling", reason="recipe-path"
             )
@@ -271,11 +338,16 @@ def _check_python(recipe: ImageRecipe) -> None:
         )
 
 
+def _is_one_path(text: str) -> bool:
+    """Whether a path is absolute, without ``..`` and doubled slashes (two at the start are a place of their own to POSIX)."""
+    return text.startswith("/") and not text.startswith("//") and posixpath.normpath(text) == text
+
+
 def _check_settings(name: str, image: ImageSettings) -> None:
     for program in (image.entrypoint[:1], image.healthcheck[:1]):
-        if program and not program[0].startswith("/"):
+        if program and not _is_one_path(program[0]):
             raise ConfigError(
-                f"{name}: {program[0]!r} is no absolute path",
+                f"{name}: {program[0]!r} is no absolute path in its one spelling",
                 cause="no shell looks programs up",
                 reason="recipe-path",
             )
@@ -285,6 +357,12 @@ def _check_settings(name: str, image: ImageSettings) -> None:
                 f"{name}: the label {text.partition('=')[0]} is written by the builder",
                 reason="recipe-setting",
             )
-    for text in (*image.env, *image.labels):
-        if not text.partition("=")[1] or not text.partition("=")[0]:
-            raise ConfigError(f"{name}: {text!r} is not name=value", reason="recipe-setting")
+    for texts, key in ((image.env, _VARIABLE), (image.labels, _LABEL)):
+        for text in texts:
+            before, mark, _after = text.partition("=")
+            if not mark or not key.fullmatch(before):
+                raise ConfigError(
+                    f"{name}: {text[:80]!r} is not name=value",
+                    cause="names of variables are letters, digits and _; those of labels also . / -",
+                    reason="recipe-setting",
+                )

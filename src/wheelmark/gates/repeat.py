@@ -23,6 +23,7 @@ from typing import Any
 from wheelmark import digests, strictjson
 from wheelmark.binaries.elf import read_elf
 from wheelmark.config import FILE_NAME, Declaration
+from wheelmark.config.recipe import project_recipes
 from wheelmark.errors import CommandError, InputError
 from wheelmark.evidence import Evidence, Level, Verdict
 from wheelmark.gates.context import Context, SecondWheel
@@ -152,7 +153,7 @@ class SecondBuild:
     def _build(self) -> Mapping[str, Any]:
         shutil.rmtree(self.work, ignore_errors=True)
         copy = self.work / "elsewhere" / "sources of a second build"
-        _copy_sources(self.declaration, copy)
+        copy_sources(self.declaration, copy)
         command = [
             *(sys.executable, "-m", "wheelmark", "build", "--json", "--project", str(copy)),
             *("--dist", str(self._dist), "--cache", str(self.work / "cache")),
@@ -188,15 +189,19 @@ class SecondBuild:
         return strictjson.load_object(done.stdout.encode(), what="report of the second build")
 
 
-def _copy_sources(declaration: Declaration, copy: Path) -> None:
-    """The declaration, the payload and the locks, with other times and modes."""
+def copy_sources(declaration: Declaration, copy: Path) -> None:
+    """The declaration, the payload, the locks and the recipes, with other times and modes."""
     copy.mkdir(parents=True)
     ignore = shutil.ignore_patterns("__pycache__", "*.so", ".*")
     shutil.copyfile(declaration.root / FILE_NAME, copy / FILE_NAME)
-    recipes = {row.image.parts[0] for row in declaration.targets if row.image is not None}
-    for folder in (declaration.project.source.parts[0], "lockfiles", "sbom", *sorted(recipes)):
-        if (declaration.root / folder).is_dir():
-            shutil.copytree(declaration.root / folder, copy / folder, ignore=ignore)
+    root = declaration.root
+    for folder in (declaration.project.source.parts[0], "lockfiles", "sbom"):
+        if (root / folder).is_dir():
+            shutil.copytree(root / folder, copy / folder, ignore=ignore)
+    for recipe in project_recipes(declaration):
+        place = copy / recipe.relative_to(root)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(recipe, place)
     later = time.time() - _LATER
     for name in digests.tree_files(copy):
         (copy / name).chmod(0o600)

@@ -8,7 +8,8 @@ Each stage starts from what lies in the release directory, checks it by digest, 
 work is skipped by rehashed inputs. One run holds the directory at a time.
 """
 
-from wheelmark.pipeline.building import Built, BuiltWheel, build, read_built
+from wheelmark.pipeline.building import build, read_built
+from wheelmark.pipeline.buildrecord import Built, BuiltWheel
 from wheelmark.pipeline.gating import Gated, Tested, read_evidence, test
 from wheelmark.pipeline.imagegating import GatedImage
 from wheelmark.pipeline.imageplan import NOT_ASKED, PlannedImage

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import dataclasses
 import tempfile
 import time
 from collections.abc import Mapping
@@ -22,74 +21,26 @@ from wheelmark.build.kernels import CompiledKernels, compile_kernels
 from wheelmark.build.native import NativeLibrary, build_native
 from wheelmark.build.wheel import assemble_wheel
 from wheelmark.config import HostArch, TargetRow
+from wheelmark.config.recipe import project_recipes
 from wheelmark.confinement import obstacle
-from wheelmark.errors import StateError
+from wheelmark.errors import StateError, WheelmarkError
 from wheelmark.lock.environment import Environment, locked_environment
 from wheelmark.lock.plan import runtime_lock
-from wheelmark.manifest import NotBuilt
-from wheelmark.pipeline.imaging import Payload, ReleaseImage, build_images, read_image
+from wheelmark.manifest import Kind
+from wheelmark.pipeline.buildrecord import Built, BuiltWheel, read_record
+from wheelmark.pipeline.imaging import Payload, build_images
 from wheelmark.pipeline.planning import Plan, PlannedTarget, make_plan
 from wheelmark.pipeline.progress import Progress
 from wheelmark.pipeline.revision import check_revision, read_revision
 from wheelmark.pipeline.workspace import Workspace, holding
+from wheelmark.release import ReleaseDirectory
 from wheelmark.sbom import describe_wheel, embedded_document, validate
 from wheelmark.targets import Target
 
 _RECORD = "build.json"
+_BUNDLES = "bundles"
 RECIPES = "containers"
 """Folder of the image recipes."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BuiltWheel:
-    """One wheel of the release directory."""
-
-    target: str
-    path: str
-    """Relative to the release directory."""
-    sha256: str
-    size: int
-    sbom: str
-    """Its detached SBOM, relative."""
-    lock: str
-    """Its runtime lock, relative."""
-    code_objects: tuple[str, ...]
-    """Kernel manifest and code objects, relative."""
-    left_out: tuple[str, ...]
-    """``<kernel>/<variant>`` of optional variants that the compiler or a limit refused."""
-    toolchain: str
-    """Digest of what compiled it."""
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Built:
-    """What ``build`` left in the release directory; the later stages start from it."""
-
-    wheels: tuple[BuiltWheel, ...]
-    images: tuple[ReleaseImage, ...]
-    not_built: tuple[NotBuilt, ...]
-    snapshot: bool
-    commit: str
-    inputs: Mapping[str, str]
-    """Name -> sha256 of what went in: declaration, sources, locks."""
-    build_lock: str
-    """Lock of the environment that compiled the kernels and ran them in the interpreter, relative."""
-    files: Mapping[str, str]
-    """Path relative to the release directory -> sha256 of everything that was left there."""
-
-    def as_json(self) -> dict[str, Any]:
-        """What is written down, and printed by ``--json``."""
-        return {
-            "wheels": [dataclasses.asdict(wheel) for wheel in self.wheels],
-            "images": [dataclasses.asdict(image) for image in self.images],
-            "not_built": [dataclasses.asdict(item) for item in self.not_built],
-            "snapshot": self.snapshot,
-            "commit": self.commit,
-            "inputs": dict(self.inputs),
-            "build_lock": self.build_lock,
-            "files": dict(self.files),
-        }
 
 
 @holding
@@ -145,23 +96,34 @@ def build(workspace: Workspace, progress: Progress) -> Built:
     )
     _tidy(workspace, built)
     workspace.remember(_RECORD, built.as_json())
+    if no_longer_signed(workspace.directory, built):
+        progress.note(
+            f"{workspace.directory.root} is no longer the release that was signed there: its statements are about other "
+            "files; next: nox -s test sign"
+        )
     return built
+
+
+def no_longer_signed(directory: ReleaseDirectory, built: Built) -> bool:
+    """Whether the release directory holds a signed release that is not of the files just built."""
+    if not directory.manifest_path.is_file() or not any((directory / _BUNDLES).glob("*")):
+        return False
+    try:
+        manifest = directory.read_manifest()
+    except WheelmarkError:
+        return True
+    signed = {entry.path: entry.sha256 for entry in manifest.entries if entry.kind is not Kind.EVIDENCE}
+    return signed != dict(built.files) or manifest.snapshot != built.snapshot
 
 
 def read_built(workspace: Workspace) -> Built:
     """What ``build`` wrote down, with the bytes of every file checked again.
 
     Raises:
-        StateError: Nothing was built here (reason ``not-built``), or a file changed since (``changed-since-build``).
+        StateError: Nothing was built here (reason ``not-built``), what was written down cannot be read (``build-record``),
+            or a file changed since (``changed-since-build``).
     """
-    try:
-        built = _built(workspace.recall(_RECORD) or {})
-    except (KeyError, TypeError) as error:
-        raise StateError(
-            f"nothing was built in {workspace.directory.root}",
-            fix="nox -s build",
-            reason="not-built",
-        ) from error
+    built = read_record(workspace.directory.state / _RECORD, workspace.directory.root)
     for relative, sha256 in built.files.items():
         file = workspace.directory / relative
         if not file.is_file() or file.is_symlink() or digests.sha256_file(file) != sha256:
@@ -172,24 +134,6 @@ def read_built(workspace: Workspace) -> Built:
                 reason="changed-since-build",
             )
     return built
-
-
-def _built(value: Mapping[str, Any]) -> Built:
-    return Built(
-        wheels=tuple(_read_wheel(wheel) for wheel in value["wheels"]),
-        images=tuple(read_image(image) for image in value["images"]),
-        not_built=tuple(NotBuilt(**item) for item in value["not_built"]),
-        snapshot=value["snapshot"],
-        commit=value["commit"],
-        inputs=value["inputs"],
-        build_lock=value["build_lock"],
-        files=value["files"],
-    )
-
-
-def _read_wheel(value: dict[str, Any]) -> BuiltWheel:
-    lists = {key: tuple(value[key]) for key in ("code_objects", "left_out")}
-    return BuiltWheel(**{**value, **lists})
 
 
 def _compile(
@@ -284,8 +228,9 @@ def read_inputs(workspace: Workspace) -> dict[str, str]:
     locks = root / "lockfiles"
     for path in sorted([*locks.glob("*.txt"), *locks.glob("debian-*.json")]):
         inputs[f"lockfiles/{path.name}"] = digests.sha256_file(path)
-    for path in sorted((root / RECIPES).glob("*.toml")):
-        inputs[f"{RECIPES}/{path.name}"] = digests.sha256_file(path)
+    recipes = {*(root / RECIPES).glob("*.toml"), *project_recipes(workspace.declaration)}
+    for path in sorted(recipes):
+        inputs[path.relative_to(root).as_posix()] = digests.sha256_file(path)
     lines = [
         f"{digests.sha256_file(workspace.source / name)}  {name}\n"
         for name in digests.tree_files(workspace.source)

@@ -28,7 +28,8 @@ from wheelmark.gates.audit import service_setting
 from wheelmark.gates.context import Context, Gate
 from wheelmark.gates.repeat import SecondBuild
 from wheelmark.lock.environment import locked_environment
-from wheelmark.pipeline.building import Built, BuiltWheel, read_built, read_inputs
+from wheelmark.pipeline.building import read_built, read_inputs
+from wheelmark.pipeline.buildrecord import Built, BuiltWheel
 from wheelmark.pipeline.imagegating import NAMES as IMAGE_GATES
 from wheelmark.pipeline.imagegating import (
     GatedImage,

@@ -159,11 +159,23 @@ def _judge(gate: ImageGate, context: ImageContext) -> Evidence:
     try:
         return gate.run(context)
     except ToolError as error:
-        verdict, level, reason, text = Verdict.UNCHECKED, Level.NONE, error.reason, str(error)
+        return _broken(gate, context, error, Verdict.UNCHECKED, Level.NONE)
     except WheelmarkError as error:
-        verdict, level, reason, text = Verdict.FAILED, Level.STATIC, error.reason, str(error)
+        return _broken(gate, context, error, Verdict.FAILED, Level.STATIC)
+
+
+def _broken(
+    gate: ImageGate, context: ImageContext, error: WheelmarkError, verdict: Verdict, level: Level
+) -> Evidence:
+    """Evidence that says what stopped a gate, and the next step."""
+    next_step = f"; next: {error.fix}" if error.fix else ""
     return context.evidence(
-        gate.NAME, verdict, level, text.splitlines()[0][:300], reason=reason, details={"error": text[-8000:]}
+        gate.NAME,
+        verdict,
+        level,
+        f"{error.what.splitlines()[0][:300]}{next_step[:300]}",
+        reason=error.reason,
+        details={"error": str(error)[-8000:]},
     )
 
 

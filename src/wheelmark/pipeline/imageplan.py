@@ -74,7 +74,7 @@ def plan_image(workspace: Workspace, row: TargetRow) -> PlannedImage | None:
     if row.image is None:
         return None
     root = workspace.declaration.root
-    recipe = load_recipe(root / row.image)
+    recipe = load_recipe(root / row.image, root=root)
     if recipe.debian is not None:
         Patterns(recipe.debian.drop, recipe.debian.keep)
     lock, stand_in = _dependencies(workspace, recipe)

@@ -14,7 +14,6 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from wheelmark import digests
 from wheelmark.build.image import build_image, build_index
@@ -22,7 +21,8 @@ from wheelmark.build.image.fetch import fetch_wheels
 from wheelmark.build.image.layers import builder_identity
 from wheelmark.build.image.places import entries, put
 from wheelmark.config import HostArch, TargetRow
-from wheelmark.errors import CommandError, LockError
+from wheelmark.config.reader import read_table
+from wheelmark.errors import CommandError, ConfigError, LockError
 from wheelmark.lock.debian import DebianLock, fetch_packages, read_debian_lock
 from wheelmark.manifest import IMAGES, NotBuilt, image_name
 from wheelmark.oci import layout as layouts
@@ -111,12 +111,6 @@ class Payload:
     """Its document, relative."""
 
 
-def read_image(value: Mapping[str, Any]) -> ReleaseImage:
-    """An image as ``dataclasses.asdict`` wrote it down."""
-    layers = tuple(ImageLayer(**item) for item in value["layers"])
-    return ReleaseImage(**{**value, "layers": layers, "parts": tuple(value["parts"])})
-
-
 def build_images(
     workspace: Workspace,
     planned: Sequence[PlannedTarget],
@@ -171,15 +165,21 @@ class _Builder:
         begun = time.monotonic()
         inputs = self._inputs(row, planned, payload)
         step = Step(name=f"image/{row.target}", inputs={"image": inputs, "sbom": payload.sbom})
-        record = self._workspace.steps.finished(step)
-        if record is not None:
-            found = read_image(record.result)
-            if all(self._is_intact(path) for path in (found.path, *found.parts)):
-                return dataclasses.replace(found, resumed=True, seconds=0.0)
+        found = self._recalled(step)
+        if found is not None and all(self._is_intact(path) for path in (found.path, *found.parts)):
+            return dataclasses.replace(found, resumed=True, seconds=0.0)
         made = self._make(row, planned, payload, inputs)
         made = dataclasses.replace(made, seconds=round(time.monotonic() - begun, 3))
         self._workspace.steps.record(step, [self._workspace.directory / made.sbom], dataclasses.asdict(made))
         return made
+
+    def _recalled(self, step: Step) -> ReleaseImage | None:
+        """What the step made before; ``None`` where it has to be made, also because its record cannot be read."""
+        record = self._workspace.steps.finished(step)
+        try:
+            return read_table(ReleaseImage, record.result, where=step.name) if record is not None else None
+        except ConfigError:
+            return None
 
     def _make(self, row: TargetRow, planned: PlannedImage, payload: Payload, inputs: str) -> ReleaseImage:
         workspace, directory = self._workspace, self._workspace.directory

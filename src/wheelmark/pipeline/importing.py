@@ -21,7 +21,8 @@ from wheelmark.attest.predicates import TEST_RESULT, TestResult, read_test_resul
 from wheelmark.attest.statement import Statement, Subject
 from wheelmark.errors import InputError, StateError, WheelmarkError
 from wheelmark.evidence import Evidence, Level, Verdict
-from wheelmark.pipeline.building import BuiltWheel, read_built
+from wheelmark.pipeline.building import read_built
+from wheelmark.pipeline.buildrecord import BuiltWheel
 from wheelmark.pipeline.workspace import Workspace, holding
 from wheelmark.release import ReleaseDirectory
 from wheelmark.sign import Domain, open_signer

@@ -32,7 +32,8 @@ from wheelmark.attest.statement import Statement, Subject
 from wheelmark.errors import GateError
 from wheelmark.evidence import Evidence, Verdict
 from wheelmark.manifest import IMAGES, NAME, Entry, Kind, ReleaseManifest, image_name
-from wheelmark.pipeline.building import Built, BuiltWheel, read_built
+from wheelmark.pipeline.building import read_built
+from wheelmark.pipeline.buildrecord import Built, BuiltWheel
 from wheelmark.pipeline.gating import read_evidence
 from wheelmark.pipeline.imaging import DERIVED, ReleaseImage, detach, indexes_of
 from wheelmark.pipeline.importing import imports_of

@@ -148,7 +148,7 @@ def test_what_was_not_done_before(clone: Checkout) -> None:
     ran = clone.run("sign")
     assert (ran.code, ran.reason) == (14, "not-tested")
     (clone.root / ".dist.state/build.json").write_text('{"wheels": [', encoding="utf-8")
-    assert clone.run("test").reason == "not-built"
+    assert clone.run("test").reason == "build-record"
 
 
 def test_a_bundle_changed_by_hand_is_signed_anew(clone: Checkout) -> None:

@@ -129,6 +129,7 @@ def test_doctor_says_what_mends_each_absence(
     assert main(["doctor", "--json"]) == Exit.OK
     needs = {need["name"]: need for need in json.loads(capsys.readouterr().out)["needs"]}
     assert needs["C++ compiler for aarch64"]["fix"].startswith("apt-get install")
+    assert "image-run is UNCHECKED" in needs["containers"]["needed_for"]
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert main(["doctor"]) == Exit.TOOL
     assert "MISSING" in capsys.readouterr().out

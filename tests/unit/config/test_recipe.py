@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 
 import jsonschema_rs
 import pytest
 
+import sample_project
+from wheelmark.config import load_declaration
 from wheelmark.config.document import recipe_schema
-from wheelmark.config.recipe import load_recipe
+from wheelmark.config.recipe import load_recipe, project_recipes
 from wheelmark.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -91,7 +94,20 @@ def test_a_recipe_goes_over_what_it_extends(tmp_path: Path) -> None:
         (GOOD + '[image]\nenv = ["A=\\u0000"]\n', "recipe-setting"),
         (GOOD + '[image]\nenv = ["A=1\\nB=2"]\n', "recipe-setting"),
         (GOOD + f'[image]\nenv = ["A={"x" * 5000}"]\n', "recipe-setting"),
-        (GOOD + f"# {'x' * (1 << 20)}\n", "recipe-setting"),
+        (GOOD + f"# {'x' * (1 << 20)}\n", "toml-syntax"),
+        (GOOD + f"{'.'.join('a' * 20)} = 1\n", "toml-syntax"),
+        ('schema = 1\nextends = ".."\n', "recipe-extends"),
+        ('schema = 1\nextends = "a\\u0000.toml"\n', "recipe-extends"),
+        (GOOD + '[image]\nenv = ["A B=1"]\n', "recipe-setting"),
+        (GOOD + '[image]\nenv = ["1A=1"]\n', "recipe-setting"),
+        (GOOD + '[image]\nlabels = ["a b=1"]\n', "recipe-setting"),
+        (GOOD + f"[image]\ncmd = {['x'] * 1001}\n", "recipe-setting"),
+        (GOOD + '[image]\nentrypoint = ["/usr/../bin/python3"]\n', "recipe-path"),
+        (GOOD + '[image]\nhealthcheck = ["//usr/bin/python3"]\n', "recipe-path"),
+        (GOOD + '[image]\nworking_dir = "//home"\n', "recipe-path"),
+        (GOOD + "[image]\nuser = 2147483648\n", "recipe-user"),
+        (GOOD.replace("packages =", 'suites = ["a b"]\npackages ='), "recipe-debian"),
+        (GOOD.replace("packages =", 'components = ["../main"]\npackages ='), "recipe-debian"),
         (GOOD + f"x = {'[' * 5000}\n", "toml-syntax"),
         (GOOD + "[image]\nbudget = -1\n", "recipe-setting"),
         (GOOD + "[image]\nbudget = 99999999999999999999\n", "recipe-setting"),
@@ -114,3 +130,54 @@ def test_an_unknown_key_gets_a_suggestion(tmp_path: Path) -> None:
     path.write_text(GOOD + '[image]\nentry_point = ["/x"]\n')
     with pytest.raises(ConfigError, match="did you mean 'entrypoint'"):
         load_recipe(path)
+
+
+def test_recipes_that_extend_one_another_are_named(tmp_path: Path) -> None:
+    for name, below in (("a", "b"), ("b", "c"), ("c", "a")):
+        (tmp_path / f"{name}.toml").write_text(f'schema = 1\nextends = "{below}.toml"\n')
+    with pytest.raises(ConfigError, match=r"a.toml → b.toml → c.toml → a.toml") as caught:
+        load_recipe(tmp_path / "a.toml")
+    assert caught.value.reason == "recipe-extends"
+
+
+def test_a_chain_that_is_too_long(tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / f"r{number}.toml").write_text(f'schema = 1\nextends = "r{number + 1}.toml"\n')
+    (tmp_path / "r6.toml").write_text(GOOD)
+    assert load_recipe(tmp_path / "r2.toml").python.version == "3.11"
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(tmp_path / "r1.toml")
+    assert caught.value.reason == "recipe-extends"
+
+
+def test_a_recipe_is_a_plain_file(tmp_path: Path) -> None:
+    (tmp_path / "real.toml").write_text(GOOD)
+    (tmp_path / "link.toml").symlink_to("real.toml")
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "over.toml").write_text('schema = 1\nextends = "link.toml"\n')
+    for name in ("link", "pipe", "folder", "over"):
+        with pytest.raises(ConfigError) as caught:
+            load_recipe(tmp_path / f"{name}.toml")
+        assert caught.value.reason == "unreadable", name
+
+
+def test_a_recipe_lies_in_the_project(tmp_path: Path) -> None:
+    outside, root = tmp_path / "outside", tmp_path / "project"
+    outside.mkdir()
+    sample_project.make_project(root)
+    (outside / "demo.toml").write_text(GOOD)
+    (root / "containers").symlink_to(outside)
+    path = root / "wheelmark.toml"
+    row = 'target = "cpu-x86_64"'
+    path.write_text(path.read_text().replace(row, f'{row}\nimage = "containers/demo.toml"'))
+    for read in (
+        lambda: load_recipe(root / "containers" / "demo.toml", root=root),
+        lambda: project_recipes(load_declaration(path)),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            read()
+        assert caught.value.reason == "recipe-outside"
+    (root / "containers").unlink()
+    outside.rename(root / "containers")
+    assert load_recipe(root / "containers" / "demo.toml", root=root).debian is not None

@@ -95,10 +95,18 @@ def _worse(python: _Answer, debian: _Answer) -> _Answer:
 def _debian(context: ImageContext, details: dict[str, Any], now: dt.datetime) -> _Answer:
     """What Debian's data says of the locked packages; findings are added to the details."""
     if context.debian_lock is None:
-        return Verdict.UNCHECKED, "audit-base", "what lies in the base image is not known"
+        return (
+            Verdict.UNCHECKED,
+            "audit-base",
+            "what lies in the base image is not known; next: a recipe with [debian]",
+        )
     folder = os.environ.get(VARIABLE, "")
     if not folder:
-        return Verdict.UNCHECKED, "audit-no-service", f"{VARIABLE} names no folder of Debian's security data"
+        return (
+            Verdict.UNCHECKED,
+            "audit-no-service",
+            f"{VARIABLE} names no folder of Debian's security data; next: set it and run nox -s test",
+        )
     lock = read_debian_lock(context.debian_lock)
     try:
         data = read_debian_advisories(Path(folder), suite=lock.suite)

@@ -37,6 +37,8 @@ CONFINED = (
     *("--network", "none", "--read-only", "--cap-drop", "all", "--security-opt", "no-new-privileges"),
     *("--tmpfs", "/tmp:rw,mode=1777", "--rm", "--pull", "never"),  # noqa: S108 - inside the container
 )
+RUNTIMES = ("runc", "crun")
+"""OCI runtimes, the preferred one first."""
 _OF_PODMAN = 125
 """podman's own failure (podman-run(1), Exit status); everything else is the container's."""
 _CANNOT_START = 126
@@ -52,6 +54,14 @@ class Ended:
     err: str
 
 
+def preferred_runtime() -> str:
+    """The OCI runtime that podman is to use: runc, else crun, else (empty) podman's own choice.
+
+    runc comes first, since crun ends where control groups of both versions are mounted.
+    """
+    return next((name for name in RUNTIMES if shutil.which(name)), "")
+
+
 class Podman:
     """podman with a store in ``folder``.
 
@@ -61,7 +71,8 @@ class Podman:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._runtime = [item for name in ("runc",) if shutil.which(name) for item in ("--runtime", name)]
+        runtime = preferred_runtime()
+        self._runtime = ["--runtime", runtime] if runtime else []
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -160,5 +171,6 @@ def _failed(what: str, done: subprocess.CompletedProcess[bytes]) -> ToolError:
     return ToolError(
         f"podman cannot {what} here: {lines[-1][:300] if lines else f'exit {done.returncode}'}",
         cause="no rights, no overlay file system, or limits that cannot be set",
+        fix="wheelmark doctor, or nox -s test on a machine where podman runs containers",
         reason="podman",
     )

@@ -32,9 +32,12 @@ def run(context: ImageContext) -> Evidence:
         ToolError: podman is not installed, or cannot run containers here.
     """
     if context.stand_in and context.recipe.dependencies.stand_in_without:
-        return _unchecked(context, "stand-in", f"it cannot start: {context.stand_in}")
+        return _unchecked(
+            context, "stand-in", f"it cannot start: {context.stand_in}; next: nox -s build test -- --release"
+        )
     if platform.machine() != context.row.host.value:
-        text = f"needs {context.row.host.value}; this machine is {platform.machine()}"
+        host = context.row.host.value
+        text = f"needs {host}; this machine is {platform.machine()}; next: nox -s build test on a machine of {host}"
         return _unchecked(context, "other-machine", text)
     tag = f"localhost/wheelmark-gate:{context.row.target}"
     podman = Podman(context.cache / "podman")

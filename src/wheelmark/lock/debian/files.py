@@ -65,9 +65,10 @@ def debian_plans(declaration: Declaration) -> tuple[DebianPlan, ...]:
     Raises:
         ConfigError: A recipe cannot be read; two recipes of one CPU ask for different packages (``recipe-debian``).
     """
+    root = declaration.root
     plans: dict[HostArch, tuple[DebianPlan, str]] = {}
     for row in declaration.targets:
-        debian = load_recipe(declaration.root / row.image).debian if row.image is not None else None
+        debian = load_recipe(root / row.image, root=root).debian if row.image is not None else None
         if debian is None:
             continue
         plan = DebianPlan(

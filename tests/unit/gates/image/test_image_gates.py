@@ -140,7 +140,21 @@ def test_a_committed_digest_is_compared_where_the_inputs_are_alike(context: Imag
     assert "not compared" in found.summary
 
 
-@pytest.mark.parametrize("text", ["x", "schema = 2", "schema = 1\n[a]\ninputs = 'x'", "schema = 1\na = 1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x",
+        "schema = 2",
+        "schema = true",
+        "schema = 1\n[a]\ninputs = 'x'",
+        "schema = 1\na = 1",
+        f"schema = 1\n[cpu-x86_64]\ninputs = 'x'\ndigest = 'sha256:{'0' * 64}'",
+        f"schema = 1\n[cpu-x86_64]\ninputs = '{INPUTS}'\ndigest = 'sha256:x'",
+        f"schema = 1\n[cpu-x86_64]\ninputs = '{INPUTS}'\ndigest = 1",
+        f"schema = 1\n[cpu-other]\ninputs = '{INPUTS}'\ndigest = 'sha256:{'0' * 64}'",
+        f"schema = 1\n# {'x' * (1 << 18)}",
+    ],
+)
 def test_committed_digests_that_cannot_be_read(context: ImageContext, text: str) -> None:
     path = context.declaration.root / repeat.EXPECTED
     path.parent.mkdir(exist_ok=True)
