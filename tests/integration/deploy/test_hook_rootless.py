@@ -65,6 +65,20 @@ def _shown(source: Path, target: Path) -> Path:
     return target
 
 
+def _of_itself(interpreter: Path, standard: Path, copy: Path) -> bool:
+    """An interpreter's program whose library is sought beside it, where it names a folder that others may not enter.
+
+    Another user would be given whatever library of that name the machine has, which is of another version.
+    """
+    named, beside = os.fsencode(standard / "lib"), b"$ORIGIN/../lib"
+    data = interpreter.read_bytes()
+    if named + b"\0" not in data or len(named) < len(beside):
+        return False
+    copy.write_bytes(data.replace(named + b"\0", beside.ljust(len(named) + 1, b"\0")))
+    copy.chmod(0o755)
+    return True
+
+
 @pytest.fixture(scope="module")
 def someone() -> Iterator[Someone]:
     hooking.need_podman()
@@ -93,8 +107,12 @@ def someone() -> Iterator[Someone]:
         for name, place in places.items():
             mounts.append(_shown(place, folder / name))
         minor = f"python3.{sys.version_info.minor}"
+        program, copy = folder / "python" / "bin" / minor, folder / "interpreter"
+        if _of_itself(program, standard, copy):
+            subprocess.run(["mount", "--bind", str(copy), str(program)], check=True, timeout=60)
+            mounts.append(program)
         subprocess.run(
-            [str(folder / "python" / "bin" / minor), "-m", "venv", "--without-pip", str(folder / "env")],
+            [str(program), "-m", "venv", "--without-pip", str(folder / "env")],
             check=True,
             capture_output=True,
             timeout=120,
@@ -111,7 +129,7 @@ def someone() -> Iterator[Someone]:
         found.podman("unshare", "rm", "-rf", str(folder / "home" / ".local"))
         found.podman("system", "migrate")  # ends the process that keeps the user namespace
     finally:
-        for place in mounts:
+        for place in reversed(mounts):
             subprocess.run(["umount", "--lazy", str(place)], check=True, timeout=60)
         subprocess.run(["userdel", "--force", USER], check=False, capture_output=True)
         shutil.rmtree(folder)
