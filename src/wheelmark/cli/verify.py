@@ -37,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reference",
         default="",
-        metavar="DIGEST|TAG",
-        help="the image in a layout directory (default: the only one)",
+        metavar="DIGEST|TAG|TAG@DIGEST",
+        help="the image in a layout directory; a tag has to lead to the digest beside it (default: the only one)",
     )
     parser.add_argument(
         "--target", default="", metavar="TARGET", help="the target that an image has to be for (default: any)"

@@ -230,11 +230,23 @@ class Layout:
         """The image or index that is asked for.
 
         Args:
-            reference: A digest (``sha256:…``), a tag in ``index.json``, or empty for the only image of the layout.
+            reference: A digest (``sha256:…``), a tag in ``index.json``, both (``TAG@sha256:…``: they have to agree),
+                or empty for the only image of the layout.
 
         Raises:
-            InputError: None, or several (``image-reference``).
+            InputError: None, several, or a tag that leads to another digest (``image-reference``).
         """
+        tag, at, digest = reference.partition("@")
+        if at and tag and digest:
+            named = self.resolve(tag)
+            if named.descriptor.sha256 != types.read_digest(digest, "reference"):
+                raise InputError(
+                    f"the tag {tag[:100]} of {self.path} leads to {named.descriptor.digest}, and not to {digest}",
+                    cause="the tag was moved, or the digest is another image's",
+                    fix="name one of the two",
+                    reason="image-reference",
+                )
+            return named
         tops = [item for item in self.index.manifests if not _is_fallback(item)]
         if reference.startswith("sha256:"):
             wanted = types.read_digest(reference, "reference")

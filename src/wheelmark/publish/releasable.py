@@ -37,7 +37,7 @@ def check_releasable(
         for sha256, said in labels.items()
         if said.get(types.RELEASABLE_LABEL, "true") != "true"
     }
-    more = list(_of_release(source, images))
+    more = list(_of_release(source, wanted, images))
     if (marked or more) and not snapshot:
         good = [each.name for each in wanted if each.descriptor.sha256 in images.keys() - marked.keys()]
         alone = (
@@ -80,21 +80,37 @@ def _labels(layout: Layout, image: Found) -> dict[str, str]:
     return dict(types.read_config(layout.document(read.config, limit=types.CONFIG_LIMIT)).labels)
 
 
-def _of_release(source: Path, images: dict[str, Found]) -> Iterator[str]:
-    """What ``release.json`` beside them says against them, where there is one."""
+def _of_release(source: Path, wanted: Sequence[Wanted], images: dict[str, Found]) -> Iterator[str]:
+    """What ``release.json`` beside them says against them, where there is one: its images, under its names."""
     listed = source / manifest.NAME
     if not listed.is_file():
         return
     release = manifest.ReleaseManifest.from_bytes(listed.read_bytes())
-    known = {entry.sha256 for entry in release.of_kind(manifest.Kind.IMAGE)}
-    strange = [item.descriptor.digest for sha256, item in images.items() if sha256 not in known]
+    known = {entry.sha256: entry.target for entry in release.of_kind(manifest.Kind.IMAGE)}
+    parts = {entry.sha256 for entry in release.of_kind(manifest.Kind.IMAGE_PART)}
+    strange = [
+        *(f"image {item.descriptor.digest}" for sha256, item in images.items() if sha256 not in known),
+        *(
+            f"index {each.descriptor.digest}"
+            for each in wanted
+            if each.descriptor.is_index and each.descriptor.sha256 not in parts
+        ),
+    ]
     if strange:
         raise StateError(
-            f"release.json does not list the image {strange[0]}",
+            f"release.json does not list the {strange[0]}",
             cause="images were built after the release was closed",
             fix="nox -s build -s test -s sign",
             reason="publish-unlisted",
         )
+    for each in wanted:
+        if (target := known.get(each.descriptor.sha256, each.name)) != each.name:
+            raise StateError(
+                f"the layout names the image {each.descriptor.digest} {each.name}, and release.json {target}",
+                cause="the layout was changed after the release was closed",
+                fix="nox -s build -s test -s sign",
+                reason="publish-unlisted",
+            )
     if release.snapshot:
         yield "the release (a snapshot of uncommitted changes)"
 

@@ -7,6 +7,7 @@ not name. The modules of each kind are imported when something of that kind is v
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -66,7 +67,7 @@ def verify(
         policy: Whom to trust and what to ask for.
         now: The verifier's clock, with a zone, or ``machine_clock``.
         bundles: Further bundles; not for a release.
-        reference: Digest or tag of the image in a layout; empty for the only one.
+        reference: Digest or tag of the image in a layout, or both (``TAG@DIGEST``); empty for the only one.
         target: Target that an image has to be for; empty for any.
         channel: The channel that it is wanted for; empty for none.
         memory: What this machine has seen; an accepted report is remembered.
@@ -140,17 +141,34 @@ def kind_of(path: Path) -> Kind:
         if os.path.isfile(path / name):  # noqa: PTH113 - as above
             return kind
     if not os.path.lexists(path):
-        raise InputError(
-            f"there is nothing at {path}",
-            fix="name a release directory, a wheel, an image layout or a kernel pack",
-            reason="not-a-release",
-        )
+        raise _nothing_at(path)
     raise InputError(
         f"{path} is no release directory (no {manifest.NAME}: not signed yet?), no wheel, no image layout and no "
         "kernel pack",
         fix="name one of these; `nox -s sign` makes a release of dist/",
         reason="not-a-release",
     )
+
+
+def _nothing_at(path: Path) -> InputError:
+    """The refusal of a path where nothing is; names of images are read, so that it says where those go."""
+    from wheelmark.oci.reference import LayoutReference, parse_location  # noqa: PLC0415 - as above
+
+    cause = ""
+    fix = "name a release directory, a wheel, an image layout or a kernel pack"
+    with contextlib.suppress(InputError):
+        image = parse_location(str(path))
+        if isinstance(image, LayoutReference):
+            asked = "@".join(filter(None, (image.tag, image.digest)))
+            cause = "a layout is named by its path alone here"
+            fix = f"wheelmark verify {image.path}" + (f" --reference {asked}" if asked else "")
+        else:
+            cause = "verify reads what lies on this machine, and asks no registry"
+            fix += (
+                f"; for an image in a registry: `wheelmark pull {image} --engine none`, which verifies it; or "
+                f"`wheelmark copy {image} oci:DIR`, then verify DIR"
+            )
+    return InputError(f"there is nothing at {path}", cause=cause, fix=fix, reason="not-a-release")
 
 
 def verify_release(

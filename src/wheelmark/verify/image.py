@@ -57,7 +57,7 @@ def verify_one_image(
         policy: Whom to trust and what to ask for.
         circumstances: The clock, the channel, and what this machine has seen.
         bundles: Further bundles; each has to be about this image.
-        reference: Digest or tag of the image or index in the layout; empty for the only one.
+        reference: Digest or tag of the image or index in the layout, or both (``TAG@DIGEST``); empty for the only one.
         target: The target that the image has to be for; of an index only images for it are looked at. Empty: all.
         cache: Facts of bundles from earlier runs.
         asked: What the image was asked for by, where that was elsewhere (a registry); not given, ``reference`` says it.
@@ -79,7 +79,7 @@ def verify_one_image(
         return _report(path, policy, [refusal(path.name, error.reason, error.what)])
     asked = asked or Asked(
         index=found.descriptor.sha256 if found.descriptor.is_index else "",
-        target=named_by(reference),
+        target=named_by(reference.partition("@")[0]),
     )
     known: dict[str, LayerFacts] = {}
     examined = [examine_image(layout, item, known=known) for item in images]

@@ -13,6 +13,7 @@ from forging import Forge
 from imaging import Draft
 from publishing import Images, command
 from registry import Registry, served
+from wheelmark.errors import Exit
 from wheelmark.oci import types
 from wheelmark.oci.layout import Layout, LayoutWriter
 
@@ -65,8 +66,23 @@ def test_what_is_accepted_is_published_and_accepted_where_it_arrives(
     assert set(value["carried"]["tags"]) == {"1.0", "1.0-cpu-x86_64", "1.0-cpu-aarch64"}
     out = tmp_path / "arrived"
     assert command("copy", f"{server.host}/team/app:1.0", f"oci:{out}").returncode == 0
-    verify = ("verify", str(out), "--policy", str(policy), "--reference", "1.0")
-    assert command(*verify, environment=environment).returncode == 0
+    verify = ("verify", str(out), "--policy", str(policy), "--reference")
+    for reference in ("1.0", f"1.0@{images.index.digest}"):
+        assert command(*verify, reference, environment=environment).returncode == 0
+    other = command(*verify, f"1.0@{images.images[0].digest}", environment=environment)
+    assert other.returncode == Exit.INPUT
+    assert all(digest in other.stdout for digest in (images.index.digest, images.images[0].digest))
+
+
+def test_the_name_of_an_image_in_a_registry_is_not_verified_but_said_where_it_goes(
+    server: Registry, forge: Forge, policy: Path
+) -> None:
+    name = f"{server.host}/team/app:1.0"
+    done = command("verify", name, "--policy", str(policy), environment={"WHEELMARK_STATE": str(forge.home)})
+    assert done.returncode == Exit.INPUT
+    said = " ".join(done.stdout.split())
+    assert f"wheelmark pull {name} --engine none" in said
+    assert f"wheelmark copy {name} oci:DIR" in said
 
 
 def test_what_is_refused_is_not_published(

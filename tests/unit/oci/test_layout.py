@@ -93,6 +93,21 @@ def test_references_are_read_strictly_and_have_to_be_clear(path: Path) -> None:
     assert reason(lambda: Layout(path).resolve()) == "image-reference"
 
 
+def test_a_tag_and_a_digest_have_to_agree(path: Path) -> None:
+    layout = Layout(path)
+    image = layout.resolve().descriptor
+    assert layout.resolve(f"v1@{image.digest}").descriptor == image
+    with pytest.raises(InputError, match=f"leads to {image.digest}, and not to sha256:{'0' * 64}") as caught:
+        layout.resolve(f"v1@sha256:{'0' * 64}")
+    assert caught.value.reason == "image-reference"
+    ((attached, _manifest),) = layout.referrers([image.sha256])
+    assert reason(lambda: layout.resolve(f"v1@{attached.digest}")) == "image-reference"
+    assert reason(lambda: layout.resolve(f"v2@{image.digest}")) == "image-reference"
+    assert reason(lambda: layout.resolve("v1@sha256:x")) == "image-digest"
+    for half in ("v1@", f"@{image.digest}", f"v1@{image.digest}@{image.digest}", "@"):
+        assert reason(lambda half=half: layout.resolve(half)) in {"image-reference", "image-digest"}, half  # type: ignore[misc]
+
+
 def test_a_manifest_may_be_absent_and_what_it_lists_may_not(path: Path) -> None:
     layout = Layout(path)
     image = layout.resolve().descriptor

@@ -14,7 +14,7 @@ from imaging import Draft
 from publishing import Images, make_images
 from wheelmark import manifest
 from wheelmark.cli import main
-from wheelmark.errors import InputError, StateError
+from wheelmark.errors import InputError, RegistryError, StateError
 from wheelmark.manifest import Entry, Kind, ReleaseManifest
 from wheelmark.oci import types
 from wheelmark.oci.layout import Layout, LayoutWriter
@@ -164,8 +164,19 @@ def test_referrers_of_referrers_to_a_limit(tmp_path: Path) -> None:
 # Publishing
 
 
-def release(images: Images, *, snapshot: bool = False, leave_out: bool = False) -> None:
+def release(
+    images: Images,
+    *,
+    snapshot: bool = False,
+    leave_out: bool = False,
+    targets: tuple[str, str] = ("cpu-x86_64", "cpu-aarch64"),
+    index: bool = True,
+) -> None:
     """A ``release.json`` beside the layout."""
+    (over, entries) = (images.index, [])
+    if index:
+        path = f"images/blobs/sha256/{over.sha256}"
+        entries = [Entry(path=path, kind=Kind.IMAGE_PART, sha256=over.sha256, size=over.size)]
     entries = [
         Entry(
             path=f"images/blobs/sha256/{item.sha256}",
@@ -174,8 +185,8 @@ def release(images: Images, *, snapshot: bool = False, leave_out: bool = False) 
             size=item.size,
             target=target,
         )
-        for item, target in zip(images.images, ("cpu-x86_64", "cpu-aarch64"), strict=True)
-    ]
+        for item, target in zip(images.images, targets, strict=True)
+    ] + entries
     value = ReleaseManifest(
         project="p",
         version="1",
@@ -200,6 +211,28 @@ def test_an_image_that_the_release_does_not_list(images: Images) -> None:
     with pytest.raises(StateError) as caught:
         publish(images.path.parent, NOWHERE)
     assert caught.value.reason == "publish-unlisted"
+
+
+def test_an_index_that_the_release_does_not_list(images: Images) -> None:
+    release(images, index=False)
+    with pytest.raises(StateError, match=f"the index {images.index.digest}") as caught:
+        publish(images.path.parent, NOWHERE)
+    assert caught.value.reason == "publish-unlisted"
+
+
+def test_names_of_the_layout_and_of_the_release_agree(images: Images) -> None:
+    release(images)
+    with pytest.raises(RegistryError):
+        publish(images.path.parent, NOWHERE)
+    release(images, targets=("cpu-aarch64", "cpu-x86_64"))
+    with pytest.raises(
+        StateError, match=r"the layout names .* cpu-aarch64, and release.json cpu-x86_64"
+    ) as caught:
+        publish(images.path.parent, NOWHERE)
+    assert caught.value.reason == "publish-unlisted"
+    release(images, targets=("cpu-x86_64", "cuda-sm90"))
+    with pytest.raises(StateError, match=r"and release.json cuda-sm90"):
+        publish(images.path.parent, NOWHERE, names=["cpu-aarch64"], tags=["1.0"])
 
 
 def test_a_snapshot_is_published_as_one_or_not_at_all(images: Images) -> None:

@@ -16,6 +16,7 @@ from wheelmark.errors import Exit
 from wheelmark.trust import state
 
 POLICY = Path(__file__).resolve().parents[3] / "policies" / "embedded-dev.toml"
+DIGEST = f"sha256:{'0' * 64}"
 
 
 @pytest.fixture
@@ -68,7 +69,29 @@ def test_the_cause_and_the_next_step_of_what_cannot_be_read_are_said(
 
 def test_what_is_not_there_is_said_so(tmp_path: Path, dist: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify(tmp_path / "nothing", dist) == Exit.INPUT
-    assert f"there is nothing at {tmp_path / 'nothing'}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"there is nothing at {tmp_path / 'nothing'}" in said
+    assert "registry" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        (f"registry.example/app:1@{DIGEST}", f"wheelmark pull registry.example/app:1@{DIGEST} --engine none"),
+        ("localhost:5000/team/app:1.0", "wheelmark copy localhost:5000/team/app:1.0 oci:DIR"),
+        ("oci:images:v1", "wheelmark verify images --reference v1"),
+        (f"oci:images:v1@{DIGEST}", f"wheelmark verify images --reference v1@{DIGEST}"),
+        ("oci:images", "wheelmark verify images"),
+    ],
+)
+def test_the_name_of_an_image_where_a_path_is_asked_for(
+    name: str, step: str, dist: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert dist.is_dir()
+    assert verify(name) == Exit.INPUT
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"there is nothing at {name}" in said
+    assert step in said
 
 
 def test_the_worst_of_several_paths_counts(

@@ -68,7 +68,7 @@ def test_an_image_is_accepted_by_digest_by_tag_and_as_the_only_one(
     path: Path, rules: Policy, now: dt.datetime
 ) -> None:
     image = Layout(path).resolve().descriptor
-    for reference in ("", "v1", image.digest):
+    for reference in ("", "v1", image.digest, f"v1@{image.digest}"):
         report = verify(path, rules, now=now, reference=reference, target="cpu-x86_64")
         assert report.accepted, report.as_table()
     (verdict,) = report.verdicts
@@ -298,6 +298,8 @@ def test_a_name_that_speaks_of_a_target(
     )
     writer.finish([image, bundle])
     report = verify_image(tmp_path / "image", rules, now=now, reference=tag)
+    with_digest = verify_image(tmp_path / "image", rules, now=now, reference=f"{tag}@{image.digest}")
+    assert (with_digest.reasons(), with_digest.accepted) == (report.reasons(), report.accepted)
     if not fits:
         assert reasons(report) == {"image-target"}
     else:
@@ -369,6 +371,9 @@ def test_an_image_that_is_not_there_is_an_input_error(path: Path, rules: Policy,
     with pytest.raises(InputError) as caught:
         verify_image(path, rules, now=now, reference="v2")
     assert caught.value.reason == "image-reference"
+    with pytest.raises(InputError, match=r"the tag v1 .* leads to sha256:") as caught:
+        verify_image(path, rules, now=now, reference=f"v1@sha256:{'0' * 64}")
+    assert (caught.value.reason, caught.value.exit_code) == ("image-reference", Exit.INPUT)
 
 
 def test_a_policy_without_images_or_among_them_is_a_configuration_error(
