@@ -28,6 +28,8 @@ _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]{1,99}")
 _MAX_BYTES = 1 << 20
 _LONGEST = 4096
 _MOST_BYTES = 1 << 40
+_ONCE = ("packages", "suites", "components", "waived", "drop", "keep")
+"""Lists of `[debian]` whose members stand once."""
 _MOST_ITEMS = 1000
 """Members of one list."""
 _BESIDE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.toml")
@@ -289,7 +291,8 @@ def _check_names(recipe: ImageRecipe) -> None:
     if debian is not None:
         _check_debian(name, debian)
     lists = {
-        "debian.packages": debian.packages if debian else (),
+        **({f"debian.{key}": getattr(debian, key) for key in _ONCE} if debian else {}),
+        "dependencies.stand_in_without": needs.stand_in_without,
         "image.env": [text.partition("=")[0] for text in image.env],
         "image.labels": [text.partition("=")[0] for text in image.labels],
     }

@@ -144,7 +144,7 @@ def _run_gate(
         evidence = Evidence.from_json(record.result["evidence"])
         return GatedImage(image=image, evidence=evidence, seconds=record.result["seconds"], resumed=True)
     begun = time.monotonic()
-    evidence = _judge(gate, context)
+    evidence = judge_image_gate(gate, context)
     took = round(time.monotonic() - begun, 3)
     if evidence.verdict is not Verdict.FAILED:
         workspace.steps.record(step, [], {"evidence": evidence.as_json(), "seconds": took})
@@ -154,7 +154,7 @@ def _run_gate(
     return GatedImage(image=image, evidence=evidence, seconds=took, resumed=False)
 
 
-def _judge(gate: ImageGate, context: ImageContext) -> Evidence:
+def judge_image_gate(gate: ImageGate, context: ImageContext) -> Evidence:
     """The gate's evidence; a gate that breaks is an answer too, and never a good one."""
     try:
         return gate.run(context)

@@ -106,6 +106,11 @@ def test_a_recipe_goes_over_what_it_extends(tmp_path: Path) -> None:
         (GOOD + '[image]\nhealthcheck = ["//usr/bin/python3"]\n', "recipe-path"),
         (GOOD + '[image]\nworking_dir = "//home"\n', "recipe-path"),
         (GOOD + "[image]\nuser = 2147483648\n", "recipe-user"),
+        *(
+            (GOOD.replace("packages =", f'{key} = ["ab", "ab"]\npackages ='), "recipe-setting")
+            for key in ("suites", "components", "waived", "drop", "keep")
+        ),
+        (GOOD + 'stand_in_without = ["torch", "torch"]\n', "recipe-setting"),
         (GOOD.replace("packages =", 'suites = ["a b"]\npackages ='), "recipe-debian"),
         (GOOD.replace("packages =", 'components = ["../main"]\npackages ='), "recipe-debian"),
         (GOOD + f"x = {'[' * 5000}\n", "toml-syntax"),

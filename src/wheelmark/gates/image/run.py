@@ -31,10 +31,12 @@ def run(context: ImageContext) -> Evidence:
     Raises:
         ToolError: podman is not installed, or cannot run containers here.
     """
-    if context.stand_in and context.recipe.dependencies.stand_in_without:
-        return _unchecked(
-            context, "stand-in", f"it cannot start: {context.stand_in}; next: nox -s build test -- --release"
+    without = context.recipe.dependencies.stand_in_without
+    if context.stand_in and without:
+        next_step = (
+            f"next: a lock that has {', '.join(without)} for {context.row.host.value}, named in the recipe"
         )
+        return _unchecked(context, "stand-in", f"it cannot start: {context.stand_in}; {next_step}")
     if platform.machine() != context.row.host.value:
         host = context.row.host.value
         text = f"needs {host}; this machine is {platform.machine()}; next: nox -s build test on a machine of {host}"

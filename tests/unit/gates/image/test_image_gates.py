@@ -16,7 +16,7 @@ from imaging import Entry, folder, tar
 from wheelmark import digests
 from wheelmark.config import TargetRow
 from wheelmark.config.recipe import Debian, Dependencies, ImageRecipe, ImageSettings, PythonPlace
-from wheelmark.errors import ConfigError
+from wheelmark.errors import ConfigError, LockError, ToolError, WheelmarkError
 from wheelmark.evidence import Evidence, Level, Verdict
 from wheelmark.gates.image import audit, contents, repeat, size
 from wheelmark.gates.image import run as running
@@ -27,6 +27,7 @@ from wheelmark.lock.debian import DebianLock, DebianPackage, SignedIndex
 from wheelmark.lock.debian.advisories import VARIABLE
 from wheelmark.oci import types
 from wheelmark.oci.layout import Layout, LayoutWriter
+from wheelmark.pipeline.imagegating import judge_image_gate
 from wheelmark.targets import Target
 
 INPUTS = "a" * 64
@@ -138,6 +139,7 @@ def test_a_committed_digest_is_compared_where_the_inputs_are_alike(context: Imag
     found = repeat.run(context)
     assert found.verdict is Verdict.PASSED
     assert "not compared" in found.summary
+    assert "next: wheelmark baseline" in found.summary
 
 
 @pytest.mark.parametrize(
@@ -212,7 +214,37 @@ def test_an_image_of_another_cpu_or_that_cannot_start_is_not_run(context: ImageC
         context, stand_in="no torch", recipe=dataclasses.replace(context.recipe, dependencies=dependencies)
     )
     assert running.run(other).reason == "other-machine"
+    assert "next: nox -s build test on a machine of aarch64" in running.run(other).summary
     assert running.run(without).reason == "stand-in"
+    assert "next: a lock that has torch for x86_64" in running.run(without).summary
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict", "level"),
+    [
+        (
+            ToolError("no podman", fix="apt-get install podman", reason="no-podman"),
+            Verdict.UNCHECKED,
+            Level.NONE,
+        ),
+        (LockError("bad lock", fix="nox -s lock", reason="debian-lock"), Verdict.FAILED, Level.STATIC),
+        (ConfigError("no remedy known", reason="config"), Verdict.FAILED, Level.STATIC),
+    ],
+)
+def test_a_gate_that_stops_says_what_comes_next(
+    context: ImageContext, error: WheelmarkError, verdict: Verdict, level: Level
+) -> None:
+    class Stops:
+        NAME = "image-stops"
+
+        @staticmethod
+        def run(context: ImageContext) -> Evidence:
+            assert context.sha256
+            raise error
+
+    found = judge_image_gate(Stops, context)
+    assert (found.verdict, found.level, found.reason) == (verdict, level, error.reason)
+    assert found.summary == (f"{error.what}; next: {error.fix}" if error.fix else error.what)
 
 
 def lock() -> DebianLock:
