@@ -87,7 +87,7 @@ _TABLE: Mapping[Answer, Mapping[str, Mapping[str, str]]] = {
             "manifest-version": "`release.json` has a schema version that is not known.",
             "manifest-path": "`release.json` lists an unsafe path.",
             "not-a-release": "The path is neither a release directory, a wheel, an image layout nor a kernel pack.",
-            "image-reference": "The layout holds no image of that name or digest, or more than one where one was asked for.",
+            "image-reference": "The layout holds no image of that name or digest, more than one where one was asked for, or its tag leads to another digest than was asked for with it.",
             "input-limit": "More files than a release may have.",
             "facts": "These are no facts of this verifier.",
             "input": "Malformed input.",
