@@ -433,12 +433,7 @@ def _entry(header: _Header, records: Mapping[str, str]) -> LayerEntry:
         gid=_decimal(records["gid"]) if "gid" in records else header.gid,
         size=size,
         link=link,
-        attributes=frozenset(
-            key.removeprefix(prefix)
-            for key in records
-            for prefix in ("SCHILY.xattr.", "LIBARCHIVE.xattr.")
-            if key.startswith(prefix)
-        ),
+        attributes=frozenset(key.partition(".xattr.")[2] for key in records if ".xattr." in key),
     )
 
 
