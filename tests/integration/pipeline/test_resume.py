@@ -61,7 +61,9 @@ def test_nothing_changed(clone: Checkout, tmp_path: Path, touched: bool) -> None
     assert seen.compilations == []
     assert seen.placed_in_dist == []
     assert bytes_of(clone.dist) == before
-    assert "variants from the cache" in clone.run("build").err
+    again = clone.run("build").err
+    assert "variants from the cache" in again
+    assert "no longer the release" not in again
     assert "bundles are signed already and unchanged" in ran.err
 
 
@@ -87,7 +89,10 @@ def test_one_kernel_edited(clone: Checkout, tmp_path: Path) -> None:
     declared = clone.root / "kernels/kernels.toml"
     declared.write_text(declared.read_text(encoding="utf-8") + DECLARED, encoding="utf-8")
     clone.commit("a second kernel")
-    assert "cuda-sm90: 2 variants compiled, 24 from the cache" in clone.made("build")["build"].err
+    said = clone.made("build")["build"].err
+    assert "cuda-sm90: 2 variants compiled, 24 from the cache" in said
+    assert "is no longer the release that was signed there" in said
+    assert "next: nox -s test sign" in said
     kernels = bytes_of(clone.dist / "kernels/cuda-sm90")
     clone.edit("kernels/wheelmark_kernels/triton_kernels/scale.py", first, second)
     assert "cuda-sm90: 2 variants compiled, 24 from the cache" in clone.made("build")["build"].err
