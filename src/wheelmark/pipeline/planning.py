@@ -88,7 +88,6 @@ def make_plan(workspace: Workspace) -> Plan:
         LockError: A lock that an image recipe names cannot be read, or a lock does not fit the declaration (``lock-stale``).
     """
     declaration = workspace.declaration
-    check_fitting(declaration, images=workspace.images)
     rows = [row for row in declaration.targets if not workspace.named or row.target in workspace.named]
     sources = [workspace.source / path for path in declaration.kernels.declarations]
     plan = Plan(
@@ -131,6 +130,7 @@ def make_plan(workspace: Workspace) -> Plan:
             fix=plan.not_built[0].fix if plan.not_built else "",
             reason="empty-matrix",
         )
+    check_fitting(declaration, images=workspace.images)
     return plan
 
 
