@@ -34,7 +34,7 @@ from wheelmark.errors import (
 from wheelmark.oci import types
 from wheelmark.oci.layout import BLOBS, Layout, LayoutWriter
 from wheelmark.oci.reference import parse_location
-from wheelmark.oci.types import Platform
+from wheelmark.oci.types import ImageIndex, Platform
 from wheelmark.trust import state
 from wheelmark.verify import AuditLog, Policy, load_policy
 
@@ -237,6 +237,26 @@ def test_of_several_images_for_this_machine_the_target_decides(
         pulled(name, policy, store, target="cpu-x86_64")
     assert caught.value.reason == "image-choice"
     assert index.is_index
+
+
+def test_an_index_that_nobody_signed_over_signed_images(
+    forge: Forge, policy: Policy, store: EvidenceStore, tmp_path: Path
+) -> None:
+    """It is somebody's choice among them; the image by its own digest is taken all the same."""
+    writer = LayoutWriter(tmp_path / "index")
+    mine = this_platform()
+    image = Draft(platform=mine, target="").write(writer, platform=mine)
+    data = ImageIndex(manifests=(image,)).as_bytes()
+    index = writer.add(data, types.INDEX, annotations={types.REFERENCE: "v1"})
+    signed = forge.sign(provenance(image.sha256))
+    bundle = writer.attach(image, signed, predicate_type=PROVENANCE, created=CREATED)
+    writer.finish([index, writer.fallback(image, [bundle])])
+    for reference in (":v1", f"@{index.digest}"):
+        done = pulled(f"oci:{tmp_path}/index{reference}", policy, store)
+        assert done.report.reasons() == ("image-index",)
+        assert int(done.report.exit_code) == 3
+        assert store.find(image.sha256) is None
+    assert pulled(f"oci:{tmp_path}/index@{image.digest}", policy, store).report.accepted
 
 
 def test_an_index_without_an_image_for_this_machine(
