@@ -1,5 +1,7 @@
 """All code that the hook runs: who could write it decides what starts.
 
+That is what the interpreter finds by its path: what an import hook finds elsewhere (some editable installations) is not seen.
+
 Looked at when the hook is installed and by ``wheelmark hook status``, not at each start: it takes some tenths of a second.
 """
 
@@ -29,24 +31,34 @@ def check_code(python: Path) -> None:
         ConfigError: Such a file or folder (``policy-permissions``); an interpreter that does not run (``hook-config``).
     """
     permissions.check_ownership(python)
-    count = 0
-    for folder in _folders(python):
-        permissions.check_folder(folder)
-        for path in _below(folder):
+    if (settings := python.parent.parent / "pyvenv.cfg").is_file():
+        permissions.check_ownership(settings)
+    count, waiting, seen = 0, _places(python), set[str]()
+    while waiting:
+        place = waiting.pop()
+        if (real := os.path.realpath(place)) in seen:
+            continue
+        seen.add(real)
+        if not place.is_dir():
+            permissions.check_ownership(place)
+            continue
+        permissions.check_folder(place)
+        for path in _below(place):
             count += 1
             if count > _MAX_FILES:
                 raise ConfigError(
-                    f"{folder} holds too many files to be looked at",
+                    f"{place} holds too many files to be looked at",
                     fix="give the hook an environment of its own: python3 -m venv /opt/wheelmark",
                     reason="hook-config",
                 )
-            if path.is_symlink():
-                continue  # whoever could change it could write the folder that it is in
-            permissions.check_entry(path, path.lstat())
+            if not path.is_symlink():
+                permissions.check_entry(path, path.lstat())
+            elif os.access(path, os.R_OK):
+                waiting.append(path)  # what it leads to; where that cannot be read, nothing of it is run
 
 
-def _folders(python: Path) -> list[Path]:
-    """Where it imports from, those that are there."""
+def _places(python: Path) -> list[Path]:
+    """Folders and archives that it imports from, those that are there."""
     command = [str(python), "-I", "-c", _PATHS]
     environment = {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
     try:
@@ -65,7 +77,7 @@ def _folders(python: Path) -> list[Path]:
             fix="install wheelmark into an environment that works, and run wheelmark hook install from it",
             reason="hook-config",
         ) from error
-    return [Path(item) for item in dict.fromkeys(found) if Path(item).is_dir()]
+    return [Path(item) for item in dict.fromkeys(found) if os.access(item, os.R_OK)]
 
 
 def _below(folder: Path) -> Iterator[Path]:

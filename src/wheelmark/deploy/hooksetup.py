@@ -17,7 +17,7 @@ from pathlib import Path
 
 from wheelmark.deploy import hookconfig
 from wheelmark.deploy.hookcode import check_code
-from wheelmark.deploy.hookconfig import HookConfig, load_hook_config
+from wheelmark.deploy.hookconfig import HookConfig, load_hook_config, read_hook_config
 from wheelmark.deploy.hooklauncher import FILE as FILE_OF_LAUNCHER
 from wheelmark.deploy.hooklauncher import SHELL, launcher
 from wheelmark.deploy.store import EvidenceStore, default_store
@@ -82,7 +82,8 @@ class Setup:
             "version": "1.0.0",
             "hook": {
                 "path": SHELL,
-                "args": [SHELL, str(self.launcher_path)],
+                # A launcher that is cut short has not said "exit 0" either.
+                "args": [SHELL, "-c", '. "$0"; exit 1', str(self.launcher_path)],
                 "env": ["PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", f"{state.VARIABLE}={state.state_path()}"],
                 "timeout": _TIMEOUT,
             },
@@ -179,7 +180,7 @@ def is_ours(path: Path) -> bool:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         arguments = value["hook"]["args"]
-        return MODULE in arguments or Path(arguments[1]).name == FILE_OF_LAUNCHER
+        return MODULE in arguments or any(Path(item).name == FILE_OF_LAUNCHER for item in arguments)
     except (OSError, ValueError, LookupError, TypeError):
         return False
 
@@ -197,6 +198,14 @@ def check_parts(setup: Setup) -> None:
             fix="run it without --rootless as root, or with --rootless as the user whose engine it is",
             reason="hook-config",
         )
+    read_hook_config(setup.config.as_toml().encode(), source="that would be written")
+    for path in setup.config.storage:
+        if not path.is_dir():
+            raise ConfigError(
+                f"there is no storage root {path}",
+                fix="podman info --format '{{.Store.GraphRoot}}' says where it is",
+                reason="hook-config",
+            )
     load_policy(setup.config.policy, strict=True)
     check_code(setup.python)
 
@@ -262,6 +271,7 @@ def inspect(setup: Setup) -> Iterator[Finding]:
     for part in (
         lambda: check_parts(dataclasses.replace(setup, config=config)),
         lambda: EvidenceStore(config.store),
+        lambda: permissions.check_ownership(setup.launcher_path),
     ):
         try:
             part()

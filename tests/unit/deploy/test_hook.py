@@ -429,7 +429,7 @@ def test_the_engine_is_told_to_run_it_for_every_container(setup: Setup) -> None:
     assert value["when"] == {"always": True}
     assert value["stages"] == ["createRuntime"]
     assert value["hook"]["path"].startswith("/")
-    assert value["hook"]["args"] == ["/bin/sh", str(setup.launcher_path)]
+    assert value["hook"]["args"] == ["/bin/sh", "-c", '. "$0"; exit 1', str(setup.launcher_path)]
     assert " -I " in setup.launcher()
     assert list(setup.files()) == [setup.config_path, setup.launcher_path, setup.hook_path]
 

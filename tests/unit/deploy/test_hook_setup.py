@@ -14,11 +14,14 @@ from wheelmark.deploy.hooklauncher import ACCEPTED, launcher
 from wheelmark.deploy.hooksetup import is_ours
 from wheelmark.errors import ConfigError
 
+SOURCED = ("/bin/sh", "-c", '. "$0"; exit 1')
+"""As the engine's file has it."""
+
 
 def started(folder: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
     script = folder / "hook.sh"
     script.write_text(launcher(command), encoding="utf-8")
-    return subprocess.run(["/bin/sh", str(script)], capture_output=True, text=True, check=False, input="{}")
+    return subprocess.run([*SOURCED, str(script)], capture_output=True, text=True, check=False, input="{}")
 
 
 @pytest.mark.parametrize(("code", "ended"), [(ACCEPTED, 0), (0, 1), (1, 1), (3, 3), (5, 5), (126, 126)])
@@ -46,6 +49,17 @@ def test_what_the_hook_reads_and_is_given_passes_through(tmp_path: Path) -> None
     assert started(tmp_path, [sys.executable, str(program)]).returncode == 0
 
 
+@pytest.mark.parametrize("share", [0, 0.2, 0.5, 0.9])
+def test_a_launcher_that_is_cut_short(tmp_path: Path, share: float) -> None:
+    text = launcher([sys.executable, "-c", f"raise SystemExit({ACCEPTED})"])
+    script = tmp_path / "hook.sh"
+    script.write_text(text[: int(len(text) * share)], encoding="utf-8")
+    done = subprocess.run([*SOURCED, str(script)], capture_output=True, check=False, input=b"{}")
+    assert done.returncode != 0 or "exit 0" in script.read_text(encoding="utf-8")
+    script.unlink()
+    assert subprocess.run([*SOURCED, str(script)], capture_output=True, check=False).returncode != 0
+
+
 @pytest.mark.parametrize("part", ["/a\nb", "/a\x00b", "/a\x1bb"])
 def test_a_path_that_no_script_can_say(part: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -70,6 +84,23 @@ def test_code_that_others_can_write_is_refused(tmp_path: Path) -> None:
         assert caught.value.reason == "policy-permissions"
         assert str(path) in caught.value.what
         path.chmod(before)
+    for path in (tmp_path / "env" / "pyvenv.cfg",):
+        path.chmod(0o666)
+        with pytest.raises(ConfigError, match=r"pyvenv.cfg"):
+            check_code(python)
+        path.chmod(0o644)
+    far = tmp_path / "far"
+    (far / "package").mkdir(parents=True)
+    (far / "package" / "module.py").write_text("x = 1\n")
+    (site / "linked").symlink_to(far / "package")
+    (site / "module.py").symlink_to(far / "package" / "module.py")
+    (site / "round").symlink_to(site)
+    (site / "dangling").symlink_to(far / "nothing")
+    check_code(python)
+    (far / "package" / "module.py").chmod(0o666)
+    with pytest.raises(ConfigError, match=r"module.py"):
+        check_code(python)
+    (far / "package" / "module.py").chmod(0o644)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     elsewhere.chmod(0o777)
